@@ -18,7 +18,7 @@ from edge_infer.chains.cache import StepCache
 from edge_infer.chains.chain import Chain
 from edge_infer.chains.definition import MAX_STEPS, VERSION
 from edge_infer.chains.kinds import WORKS
-from edge_infer.chains.vectors import PATH, ChainVectors, answers_to, cases_for
+from edge_infer.chains.vectors import MAX_CASES, PATH, ChainVectors, answers_to, cases_for
 from edge_infer.errors import BundleError, InputError, did_you_mean, listed
 from edge_infer.vectors.catalogue import NAME, read_catalogue
 
@@ -137,7 +137,7 @@ def _steps(description: Mapping[str, Any], folder: Path, made: Path) -> list[Any
                 copy = _copy_bundle if holds == "bundle" else _copy_index
                 step[holds], default = copy(source, made, inside, places)
                 step.setdefault("do", default)
-        if step.get("do") not in WORKS and "do" not in step:
+        if "do" not in step:
             raise InputError(
                 f"step `{step['name']}` does nothing", hint=f"`do` is one of {listed([*WORKS])}", field=step["name"]
             )
@@ -210,6 +210,8 @@ def _prove(made: Path, name: str, version: str, chain: dict[str, Any], examples:
     """Run the chain on the cases of its vectors, and write its answers into the bundle."""
     if not isinstance(examples, list) or not all(isinstance(one, dict) for one in examples):
         raise InputError("`examples` is not a list of objects", hint='[[examples]]\nquestion = "..."', field="examples")
+    if len(examples) > MAX_CASES:
+        raise InputError(f"there are {len(examples)} `examples`, expected at most {MAX_CASES}", field="examples")
     with Chain.open(made, cache=StepCache()) as opened:
         cases = cases_for(opened.definition, _checked(examples, opened.inputs))
         if not cases:
@@ -249,6 +251,11 @@ def _put(made: Path, target: Path) -> None:
     if target.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)) / "old"
         target.rename(old)
-    made.rename(target)
+    try:
+        made.rename(target)
+    except OSError:
+        if old is not None:
+            old.rename(target)
+        raise
     if old is not None:
         shutil.rmtree(old.parent, ignore_errors=True)

@@ -71,7 +71,8 @@ class StepCache:
         if len(data) > self.max_bytes:
             return
         if self._folder is not None:
-            self._to_file(self._folder, key, data)
+            with suppress(OSError):  # a folder that is full or read-only keeps nothing more
+                self._to_file(self._folder, key, data)
             return
         with self._lock:
             self._bytes += len(data) - len(self._held.pop(key, b""))
@@ -102,7 +103,8 @@ class StepCache:
             return None
         content = data[_DIGEST:]
         if sha256(content).encode() != data[:_DIGEST]:  # cut short, or somebody else's
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
             return None
         with suppress(OSError):  # a folder that is read-only: results go in the order of their writing
             os.utime(path)

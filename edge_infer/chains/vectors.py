@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 #: The file in the bundle.
 PATH = "examples/chain.json"
 VERSION = 1
-_MAX_CASES = 32
+#: The most cases of one file.
+MAX_CASES = 32
 _MADE: dict[str, tuple[dict[str, Any], ...]] = {
     "image": ({"image": {"seed": 1, "width": 67, "height": 43}}, {"image": {"seed": 2, "width": 241, "height": 159}}),
     "sound": ({"sound": {"rate": 16_000, "samples": 16_001}}, {"sound": {"rate": 16_000, "samples": 30_869}}),
@@ -92,7 +93,7 @@ def read_vectors(bundle: Bundle, path: str) -> ChainVectors:
     try:
         document = json.loads(bundle.read(path))
         cases, answers = document["cases"], document["answers"]
-        is_right = document["version"] == VERSION and len(cases) == len(answers) <= _MAX_CASES
+        is_right = document["version"] == VERSION and len(cases) == len(answers) <= MAX_CASES
         if not is_right or not all(isinstance(case, dict) for case in cases):
             raise ValueError("its fields do not fit together")
     except (ValueError, KeyError, TypeError, RecursionError) as error:

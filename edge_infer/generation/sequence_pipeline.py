@@ -15,7 +15,9 @@ from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from edge_infer.tasks.shared import Shared
 
 SPEECH = "automatic-speech-recognition"
 #: By task of texts, what transformers calls the answer.
@@ -109,6 +111,16 @@ class _Sequences(Pipeline):
         del source, arguments
         raise UnsupportedError(f"{self.task} does not listen: it takes whole sounds", hint="pipeline(...)(sound)")
 
+    def answer(self, values: Sequence[Any], arguments: dict[str, Any], shared: Shared) -> list[Any]:
+        """Refuse: a chain has no step for models with an encoder and a decoder."""
+        del values, arguments, shared
+        raise UnsupportedError(f"{self.task} is no step of a chain", hint="pipeline(...)(input)")
+
+    def predict_table(self, table: Any, *, scores: bool = False) -> Any:
+        """Refuse: the model takes no columns."""
+        del table, scores
+        raise UnsupportedError(f"{self.task} takes no table", hint="pipeline(...)(input)")
+
     def close(self) -> None:
         """Give the memory back."""
         self.model.close()
@@ -188,6 +200,8 @@ class TextToText(_Sequences):
         if not ids:
             raise InputError("the text has no tokens", hint="give a text of at least one character")
         crossed = model.encode({"input_ids": Tensor.from_list([ids], DType.INT64)})
-        tokens = list(model.tokens(crossed, [model.definition.start], most))
-        model.forget(crossed)
+        try:
+            tokens = list(model.tokens(crossed, [model.definition.start], most))
+        finally:
+            model.forget(crossed)
         return [{TEXTS[self.task]: model.tokenizer.decode(tokens)}]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from edge_infer.generation.encoder_decoder import SequenceModel
 
 _NEVER = float("-inf")
+#: Of each number of a bundle; Whisper's windows have 480,000 samples.
+_MOST = 2**24
 
 
 class Segment(NamedTuple):
@@ -57,16 +59,18 @@ class Speech:
         numbers = ("rate", "mels", "fft", "hop", "samples", "positions", "no_timestamps")
         found = {name: fields.get(name) for name in numbers}
         for name, value in found.items():
-            if type(value) is not int or value < 1:
-                raise ManifestError(f"manifest: `generate.speech.{name}` is {value!r}, expected a number above 0")
+            if type(value) is not int or not 1 <= value <= _MOST:
+                raise ManifestError(f"manifest: `generate.speech.{name}` is {value!r}, expected 1 to {_MOST}")
         self.rate, self.mels, self.fft, self.hop = (int(found[one] or 0) for one in ("rate", "mels", "fft", "hop"))
         self.samples, self.positions = int(found["samples"] or 0), int(found["positions"] or 0)
+        if self.samples < self.hop:
+            raise ManifestError(f"manifest: `generate.speech.samples` is {self.samples}, expected {self.hop} or more")
         self.no_timestamps = self._token("no_timestamps", found["no_timestamps"])
         self.first_time = self.no_timestamps + 1
         self.languages = self._tokens_by_name(fields, "languages")
         self.tasks = self._tokens_by_name(fields, "tasks")
-        self.suppressed = [self._token("suppress", one) for one in fields.get("suppress") or []]
-        self.begin_suppressed = [self._token("begin_suppress", one) for one in fields.get("begin_suppress") or []]
+        self.suppressed = self._listed(fields, "suppress")
+        self.begin_suppressed = self._listed(fields, "begin_suppress")
         limit = fields.get("max_initial_timestamp")
         self.max_initial = limit if type(limit) is int else None
 
@@ -74,6 +78,12 @@ class Speech:
         if type(value) is not int or not 0 <= value < self._vocab:
             raise ManifestError(f"manifest: `generate.speech.{name}` is {value!r}, expected a token of the vocabulary")
         return value
+
+    def _listed(self, fields: Mapping[str, Any], name: str) -> list[int]:
+        found = fields.get(name) or []
+        if not isinstance(found, list):
+            raise ManifestError(f"manifest: `generate.speech.{name}` is {found!r}, expected a list")
+        return [self._token(name, one) for one in found]
 
     def _tokens_by_name(self, fields: Mapping[str, Any], name: str) -> dict[str, int]:
         found = fields.get(name) or {}
@@ -107,6 +117,8 @@ class Recognizer:
         self.model, definition = model, model.definition
         if not definition.speech:
             raise UnsupportedError(f"a {definition.architecture} takes text", hint='pipeline("text2text-generation")')
+        if definition.context < 1 or not definition.eos:
+            raise ManifestError("manifest: `generate.context` and `generate.eos` of a model of speech must be given")
         self.speech = speech = Speech(definition.speech, definition.vocab_size, definition.start)
         place = Place(lambda _: b"", [], model.encoder.inputs, model.encoder.outputs)
         mels: dict[str, Any] = {"rate": speech.rate, "fft": speech.fft, "hop": speech.hop, "mels": speech.mels}
@@ -151,12 +163,14 @@ class Recognizer:
         while seek < count:
             length = min(speech.frames, count - seek)
             crossed = self.model.encode({"input_features": self._window(features, seek, length)})
-            if not prompt:
-                prompt = self._prompt(crossed, language, task, has_times=has_times)
-            most = self.model.definition.context - len(prompt)
-            rules = self._timed if has_times else self._plain
-            tokens = list(self.model.tokens(crossed, prompt, most, rules))
-            self.model.forget(crossed)
+            try:
+                if not prompt:
+                    prompt = self._prompt(crossed, language, task, has_times=has_times)
+                most = self.model.definition.context - len(prompt)
+                rules = self._timed if has_times else self._plain
+                tokens = list(self.model.tokens(crossed, prompt, most, rules))
+            finally:
+                self.model.forget(crossed)
             offset = seek * speech.hop / speech.rate
             if not has_times:
                 yield Segment(offset, None, tokens)

@@ -133,6 +133,7 @@ class Application:
         routes: Starlette,
         lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
         limits: Limits,
+        turns: Turns | None = None,
         cors_origins: Sequence[str] = (),
     ) -> None:
         self.engine = engine
@@ -141,8 +142,7 @@ class Application:
         self.max_body_bytes = limits.max_body_bytes
         self._endpoint = endpoint
         self._infer_targets = Targets("/infer")
-        keys = endpoint.context.keys
-        self.turns = None if keys.is_open else Turns(keys)
+        self.turns = turns
         self.direct = DirectEndpoint(
             endpoint,
             self._infer_targets,
@@ -299,8 +299,14 @@ def create_app(
     searched = ServedIndexes(indexes or {})
     searches = SearchEndpoint(context, searched, predictions, limits.max_body_bytes, limits.batch.max_answer_bytes)
     texts = GenerateEndpoint(context, limits.max_body_bytes, headers)
+    turns = None if keys.is_open else Turns(keys)
     streams = StreamEndpoint(
-        context, headers, origins=cors_origins, max_streams=limits.max_streams, max_in_flight=limits.max_in_flight
+        context,
+        headers,
+        origins=cors_origins,
+        max_streams=limits.max_streams,
+        max_in_flight=limits.max_in_flight,
+        turns=turns,
     )
     metrics = Metrics(
         engine,
@@ -345,4 +351,6 @@ def create_app(
         lifespan=lifespan,
     )
     routes.state.refusals = context.ledger.refusals
-    return Application(engine, endpoint, events, streams, predictions, texts, routes, lifespan, limits, cors_origins)
+    return Application(
+        engine, endpoint, events, streams, predictions, texts, routes, lifespan, limits, turns, cors_origins
+    )

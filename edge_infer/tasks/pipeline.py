@@ -9,8 +9,8 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import MANIFEST_NAME
 from edge_infer.errors import BackendUnavailable, InputError, UnsupportedError
 from edge_infer.runtime.load import load, load_async
-from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import check_arguments, definition_of
+from edge_infer.tasks.prepared_steps import PreparedSteps
 from edge_infer.tasks.registry import get_task, opener
 from edge_infer.tasks.sources.opened import described
 
@@ -144,7 +144,7 @@ class Pipeline:
         task: What it is for, such as `object-detection`.
         session: The model.
         definition: The steps.
-        chains: The steps, prepared for this model.
+        steps: The steps, prepared for this model.
 
     A pipeline may be called from any thread.
     """
@@ -161,8 +161,8 @@ class Pipeline:
                 got=task,
             )
         self._task = get_task(self.task)
-        self.chains = Chains(self.definition, session)
-        self._ahead = _AHEAD if self.chains.can_batch and self._task.takes in ("text", "table") else 1
+        self.steps = PreparedSteps(self.definition, session)
+        self._ahead = _AHEAD if self.steps.can_batch and self._task.takes in ("text", "table") else 1
 
     def __repr__(self) -> str:
         return f"Pipeline({self.task}, {self.session!r})"
@@ -170,7 +170,7 @@ class Pipeline:
     @property
     def labels(self) -> list[str]:
         """The names of the classes; an empty list where there are none."""
-        return self.chains.place.labels
+        return self.steps.place.labels
 
     def __call__(self, inputs: Any, **arguments: Any) -> Any:
         """Answer.
@@ -306,7 +306,7 @@ class Pipeline:
     def _run(self, asked: Work) -> Results:
         if not isinstance(asked, list):
             return self.session.run(asked)
-        with self.session.stream(initial=self.chains.first_state) as stream:
+        with self.session.stream(initial=self.steps.first_state) as stream:
             return [stream.step(feeds) for feeds in asked]
 
     def _work(
@@ -315,21 +315,21 @@ class Pipeline:
         """Ask for the runs that some raw inputs take, and return their answers."""
         expand, combine = self._task.expand, self._task.combine
         groups = [[value] if expand is None else expand(value, arguments) for value in values]
-        ready = [self.chains.before(one, arguments, shared=shared) for group in groups for one in group]
+        ready = [self.steps.before(one, arguments, shared=shared) for group in groups for one in group]
         answers: list[Any] = [None] * len(ready)
-        for batch in self.chains.batches(ready, is_alike=shared is not None):
+        for batch in self.steps.batches(ready, is_alike=shared is not None):
             if ready[batch[0]].frames:
-                steps = yield self.chains.framed(ready[batch[0]])
-                answers[batch[0]] = self.chains.after(self.chains.of_stream(steps), ready[batch[0]].item)
+                steps = yield self.steps.framed(ready[batch[0]])
+                answers[batch[0]] = self.steps.after(self.steps.of_stream(steps), ready[batch[0]].item)
                 continue
-            outputs = yield self.chains.feeds([ready[i] for i in batch])
+            outputs = yield self.steps.feeds([ready[i] for i in batch])
             for row, i in enumerate(batch):
-                answers[i] = self.chains.after(self.chains.of_one(outputs, row, len(batch)), ready[i].item)
+                answers[i] = self.steps.after(self.steps.of_one(outputs, row, len(batch)), ready[i].item)
         if combine is None:
             return answers
         left = iter(answers)
         return [
-            combine([next(left) for _ in group], value, arguments, self.chains.place)
+            combine([next(left) for _ in group], value, arguments, self.steps.place)
             for value, group in zip(values, groups, strict=True)
         ]
 

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from edge_infer.errors import EdgeInferError, ExecutionError, ManifestError
 from edge_infer.platform.hashing import sha256
 from edge_infer.tasks.agreement import SCORE, difference, plain
-from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import Definition, definition_of
 from edge_infer.tasks.image.image import Image
+from edge_infer.tasks.prepared_steps import PreparedSteps
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.values import flat
 
@@ -105,7 +105,7 @@ class Vectors(NamedTuple):
 
 
 class _Model:
-    """What `Chains` needs of a session: the specs of the manifest, which no engine or variant changes."""
+    """What `PreparedSteps` needs of a session: the specs of the manifest, which no engine or variant changes."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
@@ -272,7 +272,7 @@ def write(bundle: Bundle, cases: Sequence[Case], answers: Mapping[str, Sequence[
 def tensors(bundle: Bundle, cases: Sequence[Case]) -> list[list[dict[str, Any]]]:
     """Return for each case, and each run of the model that it takes, what the steps make, by input."""
     definition = definition_of(bundle.manifest)
-    chains, expand = Chains(definition, _Model(bundle)), get_task(definition.task).expand
+    prepared, expand = PreparedSteps(definition, _Model(bundle)), get_task(definition.task).expand
     inexact = {name for name, chain in definition.inputs.items() if any(step.name == "audio.log_mel" for step in chain)}
     found = []
     for case in cases:
@@ -280,7 +280,7 @@ def tensors(bundle: Bundle, cases: Sequence[Case]) -> list[list[dict[str, Any]]]
         group = [value] if expand is None else expand(value, case.arguments)
         runs = []
         for one in group:
-            ready = chains.before(one, case.arguments)
+            ready = prepared.before(one, case.arguments)
             facts = {name: _facts([tensor], name in inexact) for name, tensor in ready.tensors.items()}
             facts |= {name: _facts(frames, name in inexact) for name, frames in ready.frames.items()}
             runs.append(facts)

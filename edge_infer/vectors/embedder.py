@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edge_infer.vectors.catalogue import Catalogue
 
 _TASK = "feature-extraction"
-#: Texts that are sorted by length at once, so that texts of about one length run together (`tasks/chains.py`).
+#: Texts that are sorted by length at once, so that texts of about one length run together (`tasks/prepared_steps.py`).
 _AHEAD = 2048
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zipfile
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.browser.pages import BrowserThread
+    from tests.support.browser.pages import BrowserThread, PagePython
 
 NAMES = ("things", "answers", "grouped", "speech")
 _PLAIN = """
@@ -188,3 +189,71 @@ def test_a_chain_that_was_damaged_or_is_none_is_refused(page: BrowserPage) -> No
         }"""
     )
     assert found == ["unsupported", "input_error", "input_error"]
+
+
+def test_a_tensor_with_rows_of_two_lengths_is_refused(page: BrowserPage) -> None:
+    found = page.evaluate(
+        """async () => {
+            const { Chain } = await import("/src/chains/chain.js");
+            const { readChain } = await import("/src/chains/definition.js");
+            const steps = [{ name: "p", do: "prompt", from: { x: "x" }, with: { template: "{x}" } }];
+            const definition = readChain({ version: 1, inputs: { x: "tensor" }, steps });
+            const chain = new Chain("c", definition, [], { x: { name: "tensor", depth: 0 } }, undefined);
+            return chain.answer({ x: [[1, 2], [3]] }).then(() => "nothing", ({ message }) => message);
+        }"""
+    )
+    assert "lists of different lengths" in found
+
+
+def test_a_step_on_another_server_shares_no_model_with_one_here(page: BrowserPage) -> None:
+    found = page.evaluate(
+        """async () => {
+            const { describe } = await import("/src/chains/steps.js");
+            const asked = [];
+            const before = globalThis.fetch;
+            globalThis.fetch = async (url, { headers }) => {
+                asked.push([url, headers.Authorization ?? ""]);
+                return new Response(JSON.stringify({ inputs: [], outputs: [] }));
+            };
+            const manifest = { name: "m", inputs: [], outputs: [] };
+            const opened = [];
+            const load = async (...given) => {
+                opened.push(given);
+                return { inputs: [], outputs: [] };
+            };
+            const url = new URL("/models/m", location.href).href;
+            const servers = ["https://elsewhere.test/v2/models/m", new URL("/v2/models/m", location.href).href];
+            for (const server of servers) {
+                const step = { name: "s", do: "tensors", reads: {}, parameters: {}, server };
+                await describe(step, { url, manifest, revision: "" }).open({ load, apiKey: "secret" });
+            }
+            globalThis.fetch = before;
+            const places = opened.map(([, server]) => (server === "" ? "here" : "there"));
+            return { asked: asked.map(([, key]) => key), opened: places };
+        }"""
+    )
+    assert found == {"asked": ["", "Bearer secret"], "opened": ["there", "there"]}
+
+
+def test_python_in_the_page_runs_chains(python: PagePython, folder: Path, tmp_path: Path) -> None:
+    bundle = folder / "chain-grouped.bundle"
+    packed = tmp_path / "chain.zip"
+    with zipfile.ZipFile(packed, "w") as file:
+        for path in sorted(bundle.rglob("*")):
+            if path.is_file():
+                file.write(path, path.relative_to(bundle))
+    found = python.run(
+        """
+import base64
+from pathlib import Path
+import edge_infer
+Path("chain.zip").write_bytes(base64.b64decode(packed))
+with edge_infer.Chain.open("chain.zip") as chain:
+    labels = [one.tolist() for one in chain(texts)]
+labels
+""",
+        packed=base64.b64encode(packed.read_bytes()).decode(),
+        texts=made.TEXTS,
+    )
+    with edge_infer.Chain.open(bundle) as chain:
+        assert found == [one.tolist() for one in chain(made.TEXTS)]

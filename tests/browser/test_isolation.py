@@ -21,9 +21,9 @@ _RUN = """async (threads) => {
     const session = await load("/models/digits", { threads: threads ?? undefined });
     const image = Float32Array.from({ length: 64 }, (_, i) => (i % 7) / 7);
     const { logits } = await session.run({ image });
-    const { threads: used, isolated } = session.report();
+    const { threads: used, threadsWhy: why, isolated } = session.report();
     await session.dispose();
-    return { used, isolated, logits: [...logits.data] };
+    return { used, why, isolated, logits: [...logits.data] };
 }"""
 
 
@@ -41,12 +41,14 @@ def test_a_page_that_is_not_isolated_uses_one_thread(open_page: Callable[..., Br
     found = open_page(f"{plain_server}/blank.html").evaluate(_RUN)
 
     assert (found["used"], found["isolated"]) == (1, False)
+    assert "not cross-origin isolated" in found["why"]
 
 
 def test_two_threads_give_the_same_numbers(open_page: Callable[..., BrowserPage], server: str) -> None:
     one, two = (open_page(f"{server}/blank.html").evaluate(_RUN, threads) for threads in (1, 2))
 
     assert (one["used"], two["used"], two["isolated"]) == (1, 2, True)
+    assert two["why"] == "asked for"
     assert one["logits"] == two["logits"]
 
 
@@ -94,6 +96,23 @@ def test_an_engine_whose_threads_the_policy_of_the_page_refuses_has_one(
 
     assert found["threads"] == 1
     assert _POLICIES[policy] in found["warnings"][0]
+
+
+def test_litert_has_one_thread_where_the_page_lets_no_policy_of_its_script_be_made(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    base = f"{server}/vendor/litert/"
+    wish = {"module": "litert.js", "starter": "startLiteRtEngine", "base": base, "cpus": 8, "isShared": True}
+    policy = "require-trusted-types-for 'script'; trusted-types edge-infer default"
+
+    found = open_page(f"{server}/blank.html").evaluate(_START, wish | {"policy": policy})
+
+    assert found["threads"] == 1
+    assert "emscripten#workerPolicy2 'allow-duplicates'" in found["warnings"][0]
+
+    named = "require-trusted-types-for 'script'; trusted-types edge-infer emscripten#workerPolicy2 'allow-duplicates'"
+    found = open_page(f"{server}/blank.html").evaluate(_START, wish | {"policy": named})
+    assert found == {"threads": 4, "warnings": []}
 
 
 def test_threads_run_where_the_page_asks_for_trusted_types(open_page: Callable[..., BrowserPage], server: str) -> None:

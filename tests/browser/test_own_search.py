@@ -143,3 +143,31 @@ def test_what_is_no_document_is_refused_and_names_can_be_read_aloud(
     assert "Remove films.md" in names
     assert "Your question" in names
     assert focused
+
+
+def test_two_that_change_one_index_lose_nothing(
+    open_page: Callable[..., BrowserPage], bundles: dict[str, Path]
+) -> None:
+    with ServerThread(create_app(bundles, find_web_root())) as server:
+        found = open_page(f"{server.url}/blank.html").evaluate(
+            """async () => {
+                const { ownIndex } = await import("/src/index.js");
+                const open = () => ownIndex("shared", { model: "/models/minilm" });
+                const [one, two] = [await open(), await open()];
+                await Promise.all([
+                    one.add([{ name: "a.txt", text: "good film" }, { name: "b.txt", text: "paris" }]),
+                    two.add([{ name: "c.txt", text: "bad film" }]),
+                ]);
+                await two.remove("a.txt");
+                await one.add([{ name: "d.txt", text: "london" }]);
+                const kept = (await open()).documents().map(({ source }) => source);
+                await two.clear();
+                await one.add([{ name: "e.txt", text: "a good london" }]);
+                const last = await open();
+                await last.dispose();
+                const more = last.add([{ name: "f.txt", text: "paris" }]);
+                const closed = await more.then(() => "added", ({ code }) => code);
+                return [kept.sort(), one.documents(), last.size, closed];
+            }"""
+        )
+    assert found == [["b.txt", "c.txt", "d.txt"], [{"source": "e.txt", "pieces": 1}], 1, "input_error"]

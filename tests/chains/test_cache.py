@@ -90,6 +90,13 @@ def test_a_folder_is_of_other_processes_too_and_damage_is_a_miss(tmp_path: Path)
     assert not file.exists()
 
 
+def test_a_folder_that_takes_no_files_keeps_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    cache = StepCache(tmp_path / "file")
+    cache.put(KEYS[0], 1)
+    assert cache.get(KEYS[0]) == (False, None)
+
+
 def test_no_room_is_refused() -> None:
     with pytest.raises(InputError, match="`max_bytes` is 0"):
         StepCache(max_bytes=0)

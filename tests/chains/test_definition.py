@@ -113,6 +113,19 @@ def test_a_template_names_what_is_read(tmp_path: Path, template: str, said: str)
     assert said in caught.value.message
 
 
+def test_an_option_that_a_generation_lacks_is_refused(tmp_path: Path) -> None:
+    description = made.answers(tmp_path)
+    description["steps"][-1]["with"] = {"max_tokns": 5}
+    with pytest.raises(ManifestError, match="generation has no option `max_tokns`"):
+        made.build(tmp_path, description)
+
+
+def test_more_examples_than_are_read_again_are_refused(tmp_path: Path) -> None:
+    description = {**made.grouped(tmp_path), "examples": [{"text": "good film"}] * 33}
+    with pytest.raises(InputError, match="there are 33 `examples`, expected at most 32"):
+        made.build(tmp_path, description)
+
+
 def test_an_output_that_the_model_lacks_is_refused(tmp_path: Path) -> None:
     description = made.grouped(tmp_path)
     description["outputs"] = "group.labels"

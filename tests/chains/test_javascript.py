@@ -57,6 +57,7 @@ def test_both_languages_do_the_same(tmp_path: Path) -> None:
         [hits, 100],
         [hits, 9],
         [[], 5],
+        [{"text": "what was said"}, 8],
         [[{"label": "a", "score": 1.0}, {"label": "b"}], 4],
         [{"answer": "yes"}, 9],
         [3, 9],

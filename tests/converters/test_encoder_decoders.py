@@ -13,7 +13,8 @@ import pytest
 
 import edge_infer
 from edge_infer import Bundle
-from edge_infer.errors import ConversionError, InputError, UnsupportedError, UnsupportedModel
+from edge_infer.chains.build import build_chain
+from edge_infer.errors import ConversionError, InputError, ManifestError, UnsupportedError, UnsupportedModel
 from edge_infer.generation.encoder_decoder import SequenceModel
 from edge_infer.generation.speech import Recognizer
 from edge_infer.tasks.item import Item
@@ -169,6 +170,14 @@ def test_another_task_and_another_kind_are_refused(made: Callable[[str], Path]) 
         edge_infer.generate(made("t5"))
     with edge_infer.pipeline(made("t5")) as answer, pytest.raises(InputError, match="takes texts, not int"):
         answer(5)
+    with edge_infer.pipeline(made("t5")) as answer, pytest.raises(UnsupportedError, match="takes no table"):
+        answer.predict_table({"a": [1]})
+
+
+def test_a_chain_refuses_an_encoder_and_a_decoder_by_name(made: Callable[[str], Path], tmp_path: Path) -> None:
+    step = {"name": "said", "bundle": str(made("t5")), "from": "text"}
+    with pytest.raises(ManifestError, match=r"step `said`: .* generates by `encoder-decoder/1`"):
+        build_chain({"inputs": {"text": "text"}, "steps": [step]}, tmp_path, tmp_path / "chain.bundle")
 
 
 #: By case the model, what is changed, the error and what must be said.
@@ -248,6 +257,7 @@ def test_options_that_do_not_apply_are_refused(tmp_path: Path, options: dict[str
         convert(folder, tmp_path / "out.bundle", **options)
 
 
+_SPEECH = dict.fromkeys(("rate", "mels", "fft", "hop", "samples", "positions", "no_timestamps"), 8)
 #: By case fields of the manifest's `generate` to replace, and what must be said.
 MANIFESTS: dict[str, tuple[dict[str, Any], str]] = {
     "no-encoders": ({"encoders": {}}, "`generate.encoders` must name a variant"),
@@ -257,6 +267,10 @@ MANIFESTS: dict[str, tuple[dict[str, Any], str]] = {
     "context": ({"context": -1}, "`generate.context` is -1"),
     "speech": ({"speech": []}, r"`generate.speech` is \[\]"),
     "rate": ({"speech": {"rate": 0}}, "`generate.speech.rate` is 0"),
+    "huge-rate": ({"speech": {"rate": 2**40}}, "`generate.speech.rate` is 1099511627776"),
+    "no-frames": ({"speech": {**_SPEECH, "hop": 9}}, "`generate.speech.samples` is 8, expected 9 or more"),
+    "suppress": ({"speech": {**_SPEECH, "suppress": 5}}, "`generate.speech.suppress` is 5, expected a list"),
+    "no-end": ({"eos": []}, "`generate.context` and `generate.eos` of a model of speech must be given"),
 }
 
 
@@ -270,7 +284,7 @@ def test_a_wrong_manifest_is_refused(made: Callable[[str], Path], tmp_path: Path
     document["generate"] |= fields
     (place / "manifest.json").write_text(json.dumps(document))
 
-    with pytest.raises(edge_infer.errors.ManifestError, match=said):
+    with pytest.raises(ManifestError, match=said):
         edge_infer.pipeline(place)
 
 

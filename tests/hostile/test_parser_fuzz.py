@@ -236,6 +236,7 @@ def test_a_changed_pipeline_is_answered_in_whole_answers(data: bytes, piece: int
         direct=SimpleNamespace(begin=lambda _exchange: None, context=SimpleNamespace(memory=memory)),
         asgi=echo,
         open_stream=open_stream,
+        turns=None,
         max_body_bytes=1000,
         refusals=refusals,
     )

@@ -420,6 +420,21 @@ def test_an_answer_that_nobody_reads_takes_memory_until_it_is_read_or_let_go(
         assert ask(server).status == 200
 
 
+def test_an_answer_behind_one_that_nobody_reads_takes_memory_too(tiny: Path) -> None:
+    app = create_app({"tiny": tiny}, limits=ANY_ROWS)
+    memory = app.direct.context.memory
+    body = row(1.0, 300_000)
+    with ServerThread(app) as server:
+        Client(server.url)("/v2/models/tiny/ready")
+        with opened_by_who_never_reads(server.url) as connection:
+            connection.settimeout(60)
+            connection.sendall((POST + b"Content-Length: %d\r\n\r\n" % len(body) + body) * 2)
+            (model,) = app.engine.active()
+            wait_until(lambda: model.statistics.requests == 2 and not model.in_flight)
+            assert memory.taken > len(body)  # all of the second, and the rest of the first
+        wait_until(lambda: not memory.taken)
+
+
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
 @pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
 def test_a_client_that_never_reads_its_answer_is_let_go(

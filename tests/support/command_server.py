@@ -30,8 +30,13 @@ def serve() -> dict[str, Any]:
     os._exit(0)
 
 
-def become(request: dict[str, Any]) -> None:
-    """Be the process that was asked for."""
+def become(request: dict[str, Any], imported: dict[str, str]) -> None:
+    """Be the process that was asked for.
+
+    Args:
+        request: What `warm_command` sent.
+        imported: The variables that imports have set where they were not set before.
+    """
     for number, path, mode in (
         (0, os.devnull, os.O_RDONLY),
         (1, request["out"], os.O_WRONLY | os.O_APPEND),
@@ -41,17 +46,19 @@ def become(request: dict[str, Any]) -> None:
         os.dup2(opened, number)
         os.close(opened)
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update({**imported, **request["environment"]})
     os.chdir(request["folder"])
     sys.argv = ["edge-infer", *request["arguments"]]
 
 
 def main() -> None:
     """Wait for commands."""
+    before = set(os.environ)
     for name in _MODULES:
         with suppress(ImportError):
             importlib.import_module(name)
-    become(serve())
+    imported = {name: value for name, value in os.environ.items() if name not in before}
+    become(serve(), imported)
     from edge_infer.cli import main as command
 
     command()

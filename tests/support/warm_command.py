@@ -1,7 +1,8 @@
 """`edge-infer` as a process of its own without the second of imports: forked off one that has imported what it needs.
 
-The claims of a fresh start are not made here: what is imported when, the options of the environment that are read at
-the start, signals, limits and crashes. Those tests start Python.
+A command has its own environment, folder, arguments, exit status and output, and nothing to read. These are not those
+of a fresh start: what is imported already, the seed of hashes, and what Python and libraries read of the environment as
+they are imported. So tests of imports, of such variables, of signals, limits and crashes start Python themselves.
 """
 
 from __future__ import annotations
@@ -26,22 +27,33 @@ class _Server:
     """The process that forks, for one process of tests."""
 
     def __init__(self) -> None:
+        # -P: a command does not find the modules beside this file.
         self._process = subprocess.Popen(
-            [sys.executable, str(_FILE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-P", str(_FILE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         atexit.register(self.close)
 
     def ask(self, request: dict[str, Any], timeout_s: float) -> int | None:
-        """Run a command; return its exit status, or None where it took too long, after which there is no server."""
+        """Run a command; return its exit status, or None where it took too long.
+
+        Raises:
+            RuntimeError: The process has ended.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(json.dumps(request).encode() + b"\n")
-        stdin.flush()
-        if not select.select([stdout], [], [], timeout_s)[0]:
-            self.close()
-            return None
-        return int(stdout.readline())
+        line = b""
+        try:
+            stdin.write(json.dumps(request).encode() + b"\n")
+            stdin.flush()
+            if not select.select([stdout], [], [], timeout_s)[0]:
+                return None
+            line = stdout.readline()
+        except BrokenPipeError:
+            pass
+        if not line:
+            raise RuntimeError(f"The process that forks commands has ended with {self._process.wait()}: see its errors")
+        return int(line)
 
     def close(self) -> None:
         """End it, and what it runs."""
@@ -66,6 +78,9 @@ def run(arguments: list[str], cwd: Path | None = None, timeout_s: float = 120) -
         arguments: What stands behind the command's name.
         cwd: Where.
         timeout_s: How long it may take.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer; it was ended, with all that it started in its session.
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         request = {
@@ -75,9 +90,14 @@ def run(arguments: list[str], cwd: Path | None = None, timeout_s: float = 120) -
             "out": f"/proc/{os.getpid()}/fd/{out.fileno()}",
             "err": f"/proc/{os.getpid()}/fd/{err.fileno()}",
         }
-        code = _server().ask(request, timeout_s)
+        server, code = _server(), None
+        try:
+            code = server.ask(request, timeout_s)
+        finally:
+            if code is None:  # too late, or interrupted: the next command must not get this one's status
+                server.close()
+                _server.cache_clear()
         if code is None:
-            _server.cache_clear()
             raise subprocess.TimeoutExpired(["edge-infer", *arguments], timeout_s)
         return subprocess.CompletedProcess(["edge-infer", *arguments], code, _all_of(out), _all_of(err))
 

@@ -58,7 +58,13 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("name", FILTERS)
 def test_resizing_is_pillows_bit_for_bit(way: str, name: str) -> None:
     sizes = np.random.default_rng(len(way)).integers(1, 60 if way == "plain" else 300, (6, 4)).tolist()
-    for width, height, to_width, to_height in [*sizes, (40, 90, 40, 7), (90, 40, 7, 40), (1, 1, 9, 5)]:
+    for width, height, to_width, to_height in [
+        *sizes,
+        (40, 90, 40, 7),
+        (90, 40, 7, 40),
+        (1, 1, 9, 5),
+        (85, 40, 186, 16),
+    ]:
         for channels in (1, 3):
             image = picture(width, height, channels)
             found = resampling.resized(image, to_width, to_height, name, ORDER)

@@ -18,6 +18,7 @@ const folder = {
   },
   remove: (path) => rm(join(target, path), { force: true }),
   clear: () => rm(target, { recursive: true, force: true }),
+  alone: (work) => work(),
 };
 const vectorOf = (text) => Float32Array.from({ length: asked.dimension }, (_, i) => Math.sin((i + 1) * [...text].reduce((sum, one) => (sum * 31 + one.codePointAt(0)) % 9973, 7)));
 let embedded = 0;

@@ -13,8 +13,8 @@ Copies the engines into FOLDER/vendor, and the modules, which a bundler that kno
 FOLDER/src. Serve FOLDER, and write its address as root: load(url, { root: "/edge-infer/" }).
 
   --engine NAME  onnx (ONNX Runtime, for .onnx files: 14 MB), litert (LiteRT, for .tflite files: 29 MB) or
-                 python (Pyodide, for loadPython: 13 MB); without it onnx and litert. A page fetches about 2.5 MB of
-                 an engine, compressed
+                 python (Pyodide, for loadPython: 13 MB, which needs onnx or litert beside it); without it onnx and
+                 litert. A page fetches about 2.5 MB of an engine, compressed
   --webgpu       the builds of ONNX Runtime for the GPU, too: 44 MB
   --one-file     edge-infer.js, one file with all modules, in place of FOLDER/src:
                  import { load } from "/edge-infer/edge-infer.js"`;
@@ -100,6 +100,7 @@ async function main(words) {
   for (const part of asked.parts) console.log(await copied(part, list[part], target, spared));
   console.log(`${target}: the engines; ${modules}: the modules`);
   if (asked.parts.includes("python")) console.log(PYTHON);
+  if (asked.parts[0] === "python") console.log("loadPython starts ONNX Runtime unless told otherwise: add --engine onnx, or --engine litert and { engines: [\"litert\"] }");
   return 0;
 }
 

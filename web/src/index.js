@@ -225,7 +225,12 @@ export async function ownIndex(name, { model, ...options }) {
   ]);
   const folder = await openFolder(name);
   const embedder = await embedderOf(addressOf(model), (/** @type {string} */ url, /** @type {any} */ more) => pipeline("feature-extraction", url, { ...more, ...options }), options.apiKey);
-  return OwnIndex.open(folder, embedder);
+  try {
+    return await OwnIndex.open(folder, embedder);
+  } catch (error) {
+    await embedder.close?.();
+    throw error;
+  }
 }
 
 /**
@@ -264,7 +269,7 @@ export async function openChain(url, { cache, ...options } = {}) {
  */
 export async function tune(url, options = {}) {
   const { measure } = await import("./page/tune.js");
-  return measure(new URL(url, globalThis.location?.href).href, rootOf(options.root), options);
+  return measure(addressOf(url), rootOf(options.root), options);
 }
 
 /** @typedef {import("./page/preflight.js").Preflight} Preflight */

@@ -66,6 +66,11 @@ test("a manifest that lies is refused, with the field named", () => {
   assert.throws(() => parseManifest(new Uint8Array(16 * 2 ** 20 + 1)), /at most/);
 });
 
+test("a bundle that is a chain is refused with what opens it", () => {
+  const chain = parseManifest(encoded(manifest({ variants: [], chain: {} })));
+  assert.throws(() => chooseVariant(chain), (/** @type {any} */ error) => error.code === "unsupported" && error.hint.includes("openChain"));
+});
+
 test("a page takes int8 first, of those made for it", () => {
   const chosen = (/** @type {any[]} */ variants, /** @type {string} */ id) => chooseVariant(manifest({ variants }), id).id;
   const [fp32, int8] = manifest().variants;

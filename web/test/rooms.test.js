@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 
 const SRC = fileURLToPath(new URL("../src/", import.meta.url));
 /** The rooms and the modules that stand alone, from the top: each may import those below it. */
-const ROOMS = ["index.js", "page", "generation", "vectors", "monitor", "chains", "tasks", "sync", "engines", "bundle", "cache", "fetch", "tensors.js", "service-worker.js", "errors.js", "version.js"];
+const ROOMS = ["index.js", "page", "chains", "generation", "vectors", "monitor", "tasks", "sync", "engines", "bundle", "cache", "fetch", "tensors.js", "service-worker.js", "errors.js", "version.js"];
 
 /** @returns {Map<string, string[]>} What each module imports: statically, lazily, for types, and as a worker. */
 function imports() {

@@ -8,7 +8,7 @@ const before = Object.getOwnPropertyDescriptors(globalThis);
 
 /**
  * @param {{isIsolated: boolean, cpus: number, hasSharedMemory?: boolean}} page
- * @returns {Promise<{threadsFor: (wanted: number | undefined, script: URL) => number, warnings: string[]}>}
+ * @returns {Promise<{threadsFor: (wanted: number | undefined, script: URL) => number, whyThreads: (wanted: number | undefined, script: URL) => string, warnings: string[]}>}
  */
 async function pageWith({ isIsolated, cpus, hasSharedMemory = true }) {
   const set = (/** @type {string} */ name, /** @type {unknown} */ value) => Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
@@ -20,8 +20,8 @@ async function pageWith({ isIsolated, cpus, hasSharedMemory = true }) {
   /** @type {string[]} */
   const warnings = [];
   mock.method(console, "warn", (/** @type {string} */ text) => warnings.push(text));
-  const { threadsFor } = await import(`../src/engines/threads.js?${Math.random()}`); // its warning is once a page
-  return { threadsFor, warnings };
+  const { threadsFor, whyThreads } = await import(`../src/engines/threads.js?${Math.random()}`); // its warning is once a page
+  return { threadsFor, whyThreads, warnings };
 }
 
 afterEach(() => {
@@ -43,8 +43,10 @@ for (const [cpus, threads] of [[1, 1], [2, 1], [4, 2], [8, 4], [64, 4]]) {
 }
 
 test("outside an isolated page an engine takes one thread", async () => {
-  const { threadsFor, warnings } = await pageWith({ isIsolated: false, cpus: 8 });
+  const { threadsFor, whyThreads, warnings } = await pageWith({ isIsolated: false, cpus: 8 });
 
+  assert.match(whyThreads(undefined, SCRIPT), /not cross-origin isolated; .*COOP/);
+  assert.equal(whyThreads(1, SCRIPT), "asked for");
   assert.equal(threadsFor(undefined, SCRIPT), 1);
   assert.throws(() => threadsFor(2, SCRIPT), { code: "unsupported", message: /cross-origin isolated/ });
   assert.deepEqual(warnings, []);

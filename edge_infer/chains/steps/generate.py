@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.chains.steps.described import Described, Opening, of_work
-from edge_infer.errors import ManifestError
+from edge_infer.errors import InputError, ManifestError, UnsupportedError
+from edge_infer.generation.definition import definition_of
 from edge_infer.generation.generate import generate
+from edge_infer.generation.options import GenerationOptions
+
+#: What `with` may say besides the options of a generation.
+_OF_TEMPLATE = ("tools", "template_values")
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,13 +27,21 @@ def describe(step: ChainStep, bundle: Bundle) -> Described:
     """Describe the step.
 
     Raises:
-        ManifestError: The bundle generates no text.
+        ManifestError: The bundle generates no text from text alone, or `with` has an option that a generation does not.
     """
+    where = f"chain: step `{step.name}`"
     if bundle.manifest.generate is None:
         raise ManifestError(
-            f"chain: step `{step.name}` generates, and `{bundle.manifest.name}` generates no text",
+            f"{where} generates, and `{bundle.manifest.name}` generates no text",
             hint="edge-infer convert FOLDER makes a bundle that does",
         )
+    try:
+        definition_of(bundle.manifest)
+        GenerationOptions.of({name: one for name, one in step.parameters.items() if name not in _OF_TEMPLATE})
+    except UnsupportedError as error:
+        raise ManifestError(f"{where}: {error.message}", hint="take a decoder of text", field=step.name) from error
+    except InputError as error:
+        raise ManifestError(f"{where}: {error.message}", hint=error.hint, field=step.name) from error
     identity = [bundle.revision, step.parameters]
     return of_work(step, identity, lambda opening: _Generate(step, bundle, opening), bundle)
 

@@ -63,7 +63,7 @@ class _Model:
         if key not in opening.opened:
             opening.opened[key] = Pipeline(open_session(step, bundle, opening.options))
         self.pipeline: Pipeline = opening.opened[key]
-        self.beginnings: Sequence[Beginning] = self.pipeline.chains.beginnings
+        self.beginnings: Sequence[Beginning] = self.pipeline.steps.beginnings
 
     def run(self, values: Sequence[Mapping[str, Any]], shared: Shared) -> list[Any]:
         raw = [one[ONLY] if ONLY in one else dict(one) for one in values]

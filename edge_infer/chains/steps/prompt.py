@@ -60,7 +60,7 @@ class _Prompt:
 
 
 def text_of(name: str, value: Any, most: int, separator: str) -> str:
-    """Return a value as text: a text itself, of hits `[1] ...` for each, of labels their names.
+    """Return a value as text: a text itself, of hits `[1] ...` for each, of labels their names, of speech its text.
 
     Args:
         name: The place in the template, for errors.
@@ -78,8 +78,9 @@ def text_of(name: str, value: Any, most: int, separator: str) -> str:
         return _numbered(rows, most, separator)
     if rows is not None and all(isinstance(one.get("label"), str) for one in rows):
         return ", ".join(one["label"] for one in rows)[:most]
-    if isinstance(value, dict) and isinstance(value.get("answer"), str):
-        return str(value["answer"])[:most]
+    for field in ("answer", "text"):
+        if isinstance(value, dict) and isinstance(value.get(field), str):
+            return str(value[field])[:most]
     raise InputError(f"`{name}` has no text for the template", hint="let it read texts, hits or labels", input=name)
 
 

@@ -41,7 +41,7 @@ class _Rank:
         if key not in opening.opened:
             opening.opened[key] = Pipeline(open_session(step, bundle, opening.options))
         self.pipeline: Pipeline = opening.opened[key]
-        self.beginnings: Sequence[Beginning] = self.pipeline.chains.beginnings
+        self.beginnings: Sequence[Beginning] = self.pipeline.steps.beginnings
 
     def run(self, values: Sequence[Mapping[str, Any]], shared: Shared) -> list[Any]:
         asked = [one for one in values if one["hits"]]

@@ -58,7 +58,11 @@ class _Search:
         del opening
         self._step = step
         self._unpacked: tempfile.TemporaryDirectory[str] | None = None
-        self._index = Index.open(self._folder(bundle), check=True)
+        try:
+            self._index = Index.open(self._folder(bundle), check=True)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, values: Sequence[Mapping[str, Any]], shared: Shared) -> list[Any]:  # noqa: ARG002
         p = self._step.parameters

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edge_infer.chains.steps.described import Described, Opening, of_work
 from edge_infer.chains.steps.sessions import open_session
 from edge_infer.errors import InputError, ManifestError, listed
-from edge_infer.tasks.chains import can_batch, joined, row_of
+from edge_infer.tasks.prepared_steps import can_batch, joined, row_of
 from edge_infer.tensors.arrays import to_tensor
 from edge_infer.tensors.tensor import Tensor
 

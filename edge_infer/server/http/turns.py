@@ -3,13 +3,17 @@
 A small request takes the event loop longer than it takes the model: who has ten times the connections would have ten
 times the answers, whose turn it is in the model's queue or not. So each pass of the loop begins and answers a few
 requests of each tenant, by weight, and the others wait in a line of its own: deficit round robin (Shreedhar and
-Varghese 1995), where a tenant that has nothing to do saves nothing up. Who asks alone waits for nobody.
+Varghese 1995), where a tenant that has nothing to do saves nothing up. Who asks alone waits for nobody. Requests of
+HTTP and frames of WebSockets begin in turn; of the answers only those of the fast path are sent in turn: the others are
+no more than the requests that began.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import EdgeInferError
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     #: What waits for its turn; it returns whether there was something to do.
     Work = Callable[[], bool]
 
+log = logging.getLogger(__name__)
 #: How many requests of the tenant with the greatest weight begin or are answered in one pass of the loop.
 _A_PASS = 2.0
 #: How long after its last request a tenant counts as one that asks.
@@ -74,17 +79,25 @@ class Turns:
             tenant = exchange.tenant = self._keys.tenant_of(exchange.headers)
         except EdgeInferError:
             tenant = ANYONE  # it is refused, in its turn
-        name, now = tenant.name, exchange.start
-        self._asked[name] = now
-        self._weights[name] = tenant.weight
-        if len(self._asked) == 1:
+        if self._may_begin(tenant, exchange.start):
             return False
-        if now - self._swept > _ASKS_S:
-            self._sweep(now)
-        if self._may(name):
-            return False
-        self._line(name).requests.append(begin)
+        self._line(tenant.name).requests.append(begin)
         return True
+
+    async def wait(self, tenant: Tenant) -> None:
+        """Wait until a tenant may begin one more request, such as a frame of a WebSocket."""
+        if self._may_begin(tenant, perf_counter()):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def begin() -> bool:
+            if turn.done():  # who waited was cancelled
+                return False
+            turn.set_result(None)
+            return True
+
+        self._line(tenant.name).requests.append(begin)
+        await turn
 
     def defer_answer(self, tenant: Tenant, answer: Work) -> bool:
         """Let an answer wait, unless its tenant may have it now.
@@ -100,6 +113,16 @@ class Turns:
             return False
         self._line(tenant.name).answers.append(answer)
         return True
+
+    def _may_begin(self, tenant: Tenant, now: float) -> bool:
+        """Take note that a tenant asks; return whether it may begin a request now."""
+        self._asked[tenant.name] = now
+        self._weights[tenant.name] = tenant.weight
+        if len(self._asked) == 1:
+            return True
+        if now - self._swept > _ASKS_S:
+            self._sweep(now)
+        return self._may(tenant.name)
 
     def _may(self, name: str) -> bool:
         """Use up a part of what a tenant may do in this pass; false where nothing of it is left."""
@@ -141,7 +164,10 @@ class Turns:
             left = min(before.get(name, 0.0), 1.0) + self._earned(name)
             while line and left >= 1:
                 work = (line.answers or line.requests).popleft()
-                if work():
+                try:
+                    left -= work()
+                except Exception:  # one request harms no other
+                    log.exception("A request failed in its turn")
                     left -= 1
             self._credits[name] = left
             if not line:

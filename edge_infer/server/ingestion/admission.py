@@ -218,10 +218,19 @@ class Call:
             assert self.model is not None
             self.model.dispatcher.finished(self.model)
 
+    def keep(self, size: int) -> None:
+        """Give back all but the memory of an answer of so many bytes: it waits where the last one is not read yet."""
+        self.take(size - self._size)
+        self._expected = 0
+        self._let_go()
+
     def close(self) -> None:
-        """Give back the body's memory and the model; once more does nothing."""
+        """Give back the memory of the body and of the answer, and the model; once more does nothing."""
         self.context.memory.take(-self._size, self.tenant.name)
         self._size = self._expected = 0
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._is_connected:
             self._is_connected = False
             self.context.bounds.disconnected(self.tenant)
@@ -348,21 +357,23 @@ class HttpCall(Call):
         """
         status = 200
         try:
-            found = await work
-            if found is None:
+            try:
+                found = await work
+                if found is None:
+                    return
+                body, headers = found
+            except ClientDisconnect:
+                self.left()
                 return
-            body, headers = found
-        except ClientDisconnect:
-            self.left()
-            return
-        except Exception as error:
-            told = self.failed(error)
-            if end is not None and await end(told):
-                return
-            status, body, headers = problem(told)
+            except Exception as error:
+                told = self.failed(error)
+                if end is not None and await end(told):
+                    return
+                status, body, headers = problem(told)
+            self.keep(len(body))
+            await self.reply(send, status, [*headers, *always], body)
         finally:
             self.close()
-        await self.reply(send, status, [*headers, *always], body)
 
     async def reply(self, send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         """Send a whole answer, a result or an error."""

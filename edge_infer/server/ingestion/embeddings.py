@@ -13,7 +13,7 @@ from edge_infer.errors import ExecutionError, InputError, PayloadTooLarge
 from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from edge_infer.tasks.chains import Chains, Ready
+    from edge_infer.tasks.prepared_steps import PreparedSteps, Ready
 
 #: The most texts of a request, and the most characters of one.
 MAX_TEXTS, MAX_CHARACTERS = 256, 200_000
@@ -70,7 +70,7 @@ def read_embeddings(body: bytes) -> Asked:
     return Asked(document["model"], texts, form == "base64")
 
 
-def write_embeddings(asked: Asked, chains: Chains, ready: list[Ready], outputs: list[Any]) -> bytes:
+def write_embeddings(asked: Asked, prepared: PreparedSteps, ready: list[Ready], outputs: list[Any]) -> bytes:
     """Return the answer: the steps after the model make the vectors.
 
     Raises:
@@ -78,7 +78,7 @@ def write_embeddings(asked: Asked, chains: Chains, ready: list[Ready], outputs: 
     """
     data, tokens = [], 0
     for index, (one, found) in enumerate(zip(ready, outputs, strict=True)):
-        vector = chains.after(found, one.item)
+        vector = prepared.after(found, one.item)
         if not isinstance(vector, Tensor) or len(vector.shape) != 1 or not vector.dtype.startswith("float"):
             raise ExecutionError("the pipeline gives no vector for a text", hint='end it with {"step": "post.pool"}')
         tokens += 0 if one.item.encoding is None else sum(one.item.encoding.attention_mask)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -28,7 +29,7 @@ from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.writing import octets, takes_long, write_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Iterable, Iterator
 
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.protocol.head import RequestHead
@@ -70,6 +71,13 @@ class Socket(Protocol):
         """Close it."""
 
 
+class Turns(Protocol):
+    """Decides whose requests begin now; see `edge_infer.server.http.turns`."""
+
+    def wait(self, tenant: Tenant) -> Awaitable[None]:
+        """Wait until a tenant may begin one more request."""
+
+
 class _FrameCall(Call):
     """The request of one frame.
 
@@ -105,10 +113,12 @@ class Served(NamedTuple):
     Attributes:
         context: What they share with all requests.
         max_in_flight: How many requests of one stream may be in flight.
+        turns: Decides whose requests begin now; None where there are no tenants.
     """
 
     context: ServerContext
     max_in_flight: int
+    turns: Turns | None = None
 
 
 class Stream:
@@ -143,6 +153,7 @@ class Stream:
         self.path, self.head, self.tenant = path, head, tenant
         self._engine, self._parsers, _, self._memory, *_ = served.context
         self._max_in_flight = served.max_in_flight
+        self._turns = served.turns
         self._name, self._version = target
         self._socket = socket
         self._in_flight = 0
@@ -195,6 +206,11 @@ class Stream:
                 if offset > size:
                     await self._close(_BAD_PAYLOAD, "a frame is longer than its message")
                     return
+                if self._turns is not None:
+                    with self._held(size - start):
+                        await self._turns.wait(self.tenant)
+                    if self._is_gone:
+                        return
                 self._begin(number, data[start:offset], json_length)
                 if self._is_gone:  # what it sent before it left is of no use to anybody
                     return
@@ -210,11 +226,17 @@ class Stream:
 
     async def _wait_for_room(self, rest: int) -> None:
         """Wait until the stream may have more in flight; the rest of its message is held meanwhile."""
-        self._memory.taken += rest
-        try:
+        with self._held(rest):
             while not self._is_gone and (self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES):
                 self._has_room.clear()
                 await self._has_room.wait()
+
+    @contextmanager
+    def _held(self, rest: int) -> Iterator[None]:
+        """Count the bytes of a message that are not begun yet, while the stream waits."""
+        self._memory.taken += rest
+        try:
+            yield
         finally:
             self._memory.taken -= rest
 

@@ -30,8 +30,8 @@ from edge_infer.server.protocol.head import JSON
 from edge_infer.server.protocol.requests import InferRequest
 from edge_infer.server.response.completions import openai_error
 from edge_infer.tasks.answers import as_json
-from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import check_arguments, definition_of
+from edge_infer.tasks.prepared_steps import PreparedSteps
 from edge_infer.tasks.registry import Task, get_task
 from edge_infer.tensors.arrays import present
 from edge_infer.tensors.tensor import Tensor
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.ingestion.admission import Reply
     from edge_infer.server.protocol.head import RequestHead
-    from edge_infer.tasks.chains import Ready
     from edge_infer.tasks.definition import Definition
+    from edge_infer.tasks.prepared_steps import Ready
 
 log = logging.getLogger(__name__)
 #: How many requests are decoded or answered at once; each holds an image or a sound.
@@ -62,7 +62,7 @@ class _Known(NamedTuple):
 
     definition: Definition
     task: Task
-    chains: Chains
+    steps: PreparedSteps
 
 
 class PredictEndpoint:
@@ -107,7 +107,7 @@ class PredictEndpoint:
             check_arguments(known.definition, {})
             ready, outputs = await self._outputs(model, known, asked.texts, {}, call)
             async with self._room:
-                return await asyncio.to_thread(write_embeddings, asked, known.chains, ready, outputs)
+                return await asyncio.to_thread(write_embeddings, asked, known.steps, ready, outputs)
 
         await self._answer(scope, send, answer, openai_error)
 
@@ -129,7 +129,7 @@ class PredictEndpoint:
         check_arguments(known.definition, {})
         ready, outputs = await self._outputs(model, known, [text], {}, call)
         async with self._room:
-            found = await asyncio.to_thread(known.chains.after, outputs[0], ready[0].item)
+            found = await asyncio.to_thread(known.steps.after, outputs[0], ready[0].item)
         if not isinstance(found, Tensor):
             raise ExecutionError(f"the pipeline of `{model.name}` gives no vector for a text", hint="send a vector")
         return found.reshape(found.size)
@@ -178,28 +178,30 @@ class PredictEndpoint:
     ) -> tuple[list[Ready], list[Any]]:
         """Do the steps before the model, run it, and return its outputs for each raw input."""
         async with self._room:
-            ready = await asyncio.to_thread(_before, known.chains, values, arguments)
+            ready = await asyncio.to_thread(_before, known.steps, values, arguments)
         for one in ready:
             call.take(sum(tensor.nbytes for tensor in one.tensors.values()))
         outputs: list[Any] = [None] * len(ready)
-        for batch in known.chains.batches(ready, model.max_rows or 1):
+        for batch in known.steps.batches(ready, model.max_rows or 1):
             if ready[batch[0]].frames:
-                outputs[batch[0]] = await self._stream(model, known.chains, ready[batch[0]], call)
+                outputs[batch[0]] = await self._stream(model, known.steps, ready[batch[0]], call)
                 continue
-            asked = InferRequest(None, dict(known.chains.feeds([ready[i] for i in batch])), None)
+            asked = InferRequest(None, dict(known.steps.feeds([ready[i] for i in batch])), None)
             start = perf_counter()
             answer = await ask(call, asked, call.is_gone, start)
             call.answered(answer.timings, 0.0, answer.variant, start)
             found: dict[str, Tensor] = present(dict(answer.outputs), "tensor")
             for row, i in enumerate(batch):
-                outputs[i] = known.chains.of_one(found, row, len(batch))
+                outputs[i] = known.steps.of_one(found, row, len(batch))
         return ready, outputs
 
-    async def _stream(self, model: LoadedModel, chains: Chains, ready: Ready, call: HttpCall) -> dict[str, Tensor]:
+    async def _stream(
+        self, model: LoadedModel, prepared: PreparedSteps, ready: Ready, call: HttpCall
+    ) -> dict[str, Tensor]:
         """Run a sound frame by frame, some frames at a time, and return the outputs of all."""
-        feeds = chains.framed(ready)
+        feeds = prepared.framed(ready)
         steps: list[dict[str, Tensor]] = []
-        stream = await asyncio.to_thread(model.session.stream, initial=chains.first_state)
+        stream = await asyncio.to_thread(model.session.stream, initial=prepared.first_state)
 
         def run(part: Sequence[dict[str, Tensor]], _inputs: Any, _wanted: Any) -> dict[str, Any]:
             steps.extend(present(stream.step(one), "tensor") for one in part)
@@ -213,7 +215,7 @@ class PredictEndpoint:
         finally:
             # A step that came too late may still run: closing waits for it, off the event loop.
             asyncio.get_running_loop().run_in_executor(None, stream.close)
-        return chains.of_stream(steps)
+        return prepared.of_stream(steps)
 
     async def _of(self, model: LoadedModel) -> _Known:
         known = self._known.get(model)
@@ -234,7 +236,7 @@ def _open(model: LoadedModel) -> _Known:
             hint=f"POST /v2/models/{model.name}/infer",
         )
     definition = definition_of(manifest)
-    return _Known(definition, get_task(definition.task), Chains(definition, model.session))
+    return _Known(definition, get_task(definition.task), PreparedSteps(definition, model.session))
 
 
 def _read(body: bytes, known: _Known, media_type: str, query: bytes) -> tuple[list[Any], dict[str, Any], bool]:
@@ -272,8 +274,8 @@ def _argument(pair: tuple[str, str]) -> tuple[str, Any]:
         return pair
 
 
-def _before(chains: Chains, values: list[Any], arguments: Mapping[str, Any]) -> list[Ready]:
-    return [chains.before(value, arguments) for value in values]
+def _before(prepared: PreparedSteps, values: list[Any], arguments: Mapping[str, Any]) -> list[Ready]:
+    return [prepared.before(value, arguments) for value in values]
 
 
 def _after(
@@ -286,11 +288,11 @@ def _after(
     is_list: bool,
 ) -> bytes:
     """Return the answer as JSON."""
-    answers = [known.chains.after(found, one.item) for found, one in zip(outputs, ready, strict=True)]
+    answers = [known.steps.after(found, one.item) for found, one in zip(outputs, ready, strict=True)]
     if known.task.combine is not None:
         left = iter(answers)
         answers = [
-            known.task.combine([next(left) for _ in group], value, arguments, known.chains.place)
+            known.task.combine([next(left) for _ in group], value, arguments, known.steps.place)
             for value, group in zip(values, groups, strict=True)
         ]
     found = [as_json(answer) for answer in answers]

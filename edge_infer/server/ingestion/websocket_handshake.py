@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.ingestion.admission import ServerContext
-    from edge_infer.server.ingestion.infer_websocket import Socket
+    from edge_infer.server.ingestion.infer_websocket import Socket, Turns
 
 
 log = logging.getLogger(__name__)
@@ -83,6 +83,7 @@ class StreamEndpoint:
         origins: The other servers whose pages may open streams.
         max_streams: How many streams there may be.
         max_in_flight: How many requests of one may be in flight.
+        turns: Decides whose requests begin now; None where there are no tenants.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class StreamEndpoint:
         origins: Sequence[str] = (),
         max_streams: int = MAX_STREAMS,
         max_in_flight: int = MAX_IN_FLIGHT,
+        turns: Turns | None = None,
     ) -> None:
         self._context = context
         self._headers = headers
@@ -100,7 +102,7 @@ class StreamEndpoint:
         self._max_streams = max_streams
         self._places = 0  # those that are open, and those that are about to be
         self._streams: set[Stream] = set()
-        self._served = Served(context, max_in_flight)
+        self._served = Served(context, max_in_flight, turns)
 
     def __len__(self) -> int:
         return len(self._streams)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from edge_infer.runtime.session import Session
-    from edge_infer.tasks.chains import Chains
     from edge_infer.tasks.definition import Definition
+    from edge_infer.tasks.prepared_steps import PreparedSteps
     from edge_infer.tasks.steps import Step
 
 #: How much of a window the next one has again.
@@ -33,7 +33,7 @@ class Listener(Protocol):
     task: str
     session: Session
     definition: Definition
-    chains: Chains
+    steps: PreparedSteps
 
     def __call__(self, inputs: Any, **arguments: Any) -> Any:
         """Answer one sound."""
@@ -91,8 +91,8 @@ def blocks_of(pipeline: Listener, source: Any) -> Iterable[Any]:
     if not isinstance(source, (str, os.PathLike)):
         return cast("Iterable[Any]", source)
     item = Item()
-    sound = read_step({"step": "audio.decode"}, "listen").prepare(pipeline.chains.place)(source, item)
-    convert = read_step({"step": "audio.resample", "rate": rate}, "listen").prepare(pipeline.chains.place)
+    sound = read_step({"step": "audio.decode"}, "listen").prepare(pipeline.steps.place)(source, item)
+    convert = read_step({"step": "audio.resample", "rate": rate}, "listen").prepare(pipeline.steps.place)
     return [convert(sound, item).samples]
 
 
@@ -110,16 +110,16 @@ def _segments(
     pipeline: Listener, frames: Iterator[array[float]], rate: int, size: int, arguments: dict[str, Any]
 ) -> Iterator[dict[str, float]]:
     """Give each stretch of speech when it has ended."""
-    chains, step = pipeline.chains, pipeline.definition.outputs[-1]
+    prepared, step = pipeline.steps, pipeline.definition.outputs[-1]
     item = Item(arguments)
     detector = SpeechDetector({name: item.argument(name, value) for name, value in step.parameters.items()}, rate, size)
     before = array("f", bytes(4 * (_parameter(_steps(pipeline), "audio.frame", "context") or 0)))
-    name = chains.place.output(step.parameters["tensor"], step.name)
-    with pipeline.session.stream(initial=chains.first_state) as stream:
+    name = prepared.place.output(step.parameters["tensor"], step.name)
+    with pipeline.session.stream(initial=prepared.first_state) as stream:
         for frame in frames:
             part = Item(arguments)
             part.before = before
-            (feeds,) = chains.framed(chains.before(Sound(frame, rate), arguments, part))
+            (feeds,) = prepared.framed(prepared.before(Sound(frame, rate), arguments, part))
             before = (before + frame)[len(frame) :]
             detector.step(flat(stream.step(feeds)[name])[0])
             yield from detector.ended()

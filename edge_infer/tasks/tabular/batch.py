@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from edge_infer.runtime.session import Session
-    from edge_infer.tasks.chains import Chains
     from edge_infer.tasks.definition import Definition
+    from edge_infer.tasks.prepared_steps import PreparedSteps
     from edge_infer.tensors.tensor import Tensor
 
     class Pipeline(Protocol):
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
         session: Session
         definition: Definition
-        chains: Chains
+        steps: PreparedSteps
 
         @property
         def labels(self) -> list[str]:
@@ -111,9 +111,9 @@ def predict(
         UnsupportedError: The pipeline is not for tables.
     """
     check_task(pipeline)
-    chains, table = pipeline.chains, Table(dict(columns), rows, rejects=rejects)
+    prepared, table = pipeline.steps, Table(dict(columns), rows, rejects=rejects)
     if matrix is None:
-        feeds = chains.feeds([chains.before(table, {})])
+        feeds = prepared.feeds([prepared.before(table, {})])
     else:
         feeds = {next(iter(pipeline.definition.inputs)): matrix}
     rejected = table.rejected or {}
@@ -142,9 +142,9 @@ def _wanted(pipeline: Pipeline) -> list[str] | None:
 
 
 def _columns(pipeline: Pipeline, outputs: Mapping[str, Any], *, scores: bool) -> dict[str, Any]:
-    value = pipeline.chains.before_last(outputs, Item())
+    value = pipeline.steps.before_last(outputs, Item())
     last = pipeline.definition.outputs[-1]
-    tensor = reader(last.parameters.get("tensor"), pipeline.chains.place, last.name)(value)
+    tensor = reader(last.parameters.get("tensor"), pipeline.steps.place, last.name)(value)
     if last.name == "post.value":
         return {"prediction": _array(tensor)}
     if last.name == "post.label":
@@ -174,7 +174,7 @@ def _labels(tensor: Tensor) -> Names:
 def _best(tensor: Tensor, pipeline: Pipeline, *, scores: bool) -> dict[str, Any]:
     """Return the best class of each row and its score; of equal ones the lower class, as `post.top_k` has it."""
     classes = tensor.shape[-1]
-    names = [pipeline.chains.place.label(i) for i in range(classes)]
+    names = [pipeline.steps.place.label(i) for i in range(classes)]
     if has_numpy():
         table = _array(tensor).reshape(-1, classes)
         codes = table.argmax(1)

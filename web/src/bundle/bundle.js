@@ -415,9 +415,15 @@ function wrong(what, hint = "make the bundle again with `edge-infer convert`") {
  * @param {EngineName} [backend] The engine that must read it.
  * @param {Pick<FetchOptions, "formats" | "precisions">} [preferred] Which format and precision to take first.
  * @returns {Variant}
- * @throws {InferError} `unsupported_model`: the page can run none of them; `input_error`: not by what was asked for.
+ * @throws {InferError} `unsupported_model`: the page can run none of them; `input_error`: not by what was asked for;
+ *   `unsupported`: it is a chain.
  */
 export function chooseVariant(manifest, id, backend, { formats = Object.values(FORMATS), precisions = PRECISIONS } = {}) {
+  if (manifest.variants.length === 0) {
+    throw new InferError(`\`${manifest.name}\` is a chain of several models`, "unsupported", {
+      hint: 'import { openChain } from "edge-infer"; const chain = await openChain(url)',
+    });
+  }
   const known = manifest.variants.map((variant) => `\`${variant.id}\``).join(", ");
   const named = manifest.variants.filter((variant) => id === undefined || variant.id === id);
   if (named.length === 0) {

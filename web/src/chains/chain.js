@@ -5,6 +5,7 @@ import { fetchFile, openBundle } from "../bundle/bundle.js";
 import { sha256 } from "../fetch/sha256.js";
 import { Shared, common } from "../tasks/shared.js";
 import { didYouMean, listed } from "../tasks/words.js";
+import { sizeOf } from "../tensors.js";
 import { IN_MEMORY, digest } from "./cache.js";
 import { readChain, wrong } from "./definition.js";
 import { gather, spread } from "./spread.js";
@@ -71,9 +72,9 @@ export class Chain {
     const opened = [];
     const once = onlyOnce(openers);
     try {
-      for (const one of steps) opened.push({ ...one, doing: await one.described.open(once) });
+      for (const one of steps) opened.push({ ...one, doing: await one.described.open(once.openers) });
     } catch (error) {
-      await Promise.allSettled(opened.map(({ doing }) => doing.close?.()));
+      await once.close();
       throw error;
     }
     return new Chain(`${manifest.name}@${revision.slice(0, 6)}`, definition, opened, kinds, cache);
@@ -214,16 +215,23 @@ function checkVectors({ step, catalogue }, others) {
   }
 }
 
-/** @param {Openers} openers @returns {Openers} The same, which open what two steps share once. */
+/**
+ * @param {Openers} openers
+ * @returns {{openers: Openers, close: () => Promise<unknown>}} The same, which open what two steps share once: what a server computes
+ *   is apart from what is computed here. `close` gives back all that was opened.
+ */
 function onlyOnce(openers) {
   /** @type {Map<string, Promise<any>>} */
   const known = new Map();
-  const once = (/** @type {"load" | "pipeline" | "openIndex" | "generate"} */ name) => (/** @type {string} */ url) => {
-    const key = `${name} ${url}`;
+  const once = (/** @type {"load" | "pipeline" | "openIndex" | "generate"} */ name) => (/** @type {string} */ url, server = "") => {
+    const key = `${name} ${server} ${url}`;
     if (!known.has(key)) known.set(key, openers[name](url));
     return /** @type {Promise<any>} */ (known.get(key));
   };
-  return { load: once("load"), pipeline: once("pipeline"), openIndex: once("openIndex"), generate: once("generate"), apiKey: openers.apiKey };
+  return {
+    openers: { load: once("load"), pipeline: once("pipeline"), openIndex: once("openIndex"), generate: once("generate"), apiKey: openers.apiKey },
+    close: () => Promise.allSettled([...known.values()].map(async (one) => (await one).dispose?.())),
+  };
 }
 
 /**
@@ -301,9 +309,19 @@ async function keyOf(described, read) {
 /** @param {string} name @param {string} kind @param {any} value @returns {Promise<any>} A file's bytes in the place of its address. */
 async function readInput(name, kind, value) {
   if (kind === "text" && typeof value !== "string") throw new InferError(`\`${name}\` is ${typeof value}, expected a text`, "input_error", { hint: "give a text" });
-  if (kind === "tensor" && Array.isArray(value)) return { data: Float32Array.from(value.flat(Infinity)), dtype: "float32", shape: shapeOf(value) };
+  if (kind === "tensor" && Array.isArray(value)) {
+    const [data, shape] = [Float32Array.from(value.flat(Infinity)), shapeOf(value)];
+    if (data.length !== sizeOf(shape)) throw new InferError(`\`${name}\` has lists of different lengths`, "input_error", { hint: "give rows of one length" });
+    return { data, dtype: "float32", shape };
+  }
   if (kind === "tensor" && value instanceof Float32Array) return { data: value, dtype: "float32", shape: [value.length] };
   if (kind !== "image" && kind !== "sound") return value;
+  // Its bytes, not its address: what lies there may change, and a cache would not see it.
+  if (typeof value === "string" || value instanceof URL) {
+    const { fetched } = kind === "image" ? await import("../tasks/image/pixels.js") : await import("../tasks/audio/decode.js");
+    const found = await fetched(String(value));
+    return found instanceof Blob ? new Uint8Array(await found.arrayBuffer()) : found;
+  }
   if (typeof Blob !== "undefined" && value instanceof Blob) return new Uint8Array(await value.arrayBuffer());
   return value;
 }

@@ -1,7 +1,8 @@
 /** What the steps of a chain do in the page: one function for each word of `WORKS`, as in `edge_infer/chains/steps/`. */
 
 import { InferError } from "../errors.js";
-import { batched, canBatch, rowOf } from "../tasks/chains.js";
+import { optionsOf } from "../generation/options.js";
+import { batched, canBatch, rowOf } from "../tasks/prepared-steps.js";
 import { argumentsOf, definitionOf } from "../tasks/definition.js";
 import { cropped } from "../tasks/image/image.js";
 import { Item } from "../tasks/item.js";
@@ -21,11 +22,11 @@ import { WORKS } from "./works.js";
 /** @typedef {{run: (values: Record<string, any>[], shared: Shared) => Promise<any[]>, beginnings?: Beginning[], close?: () => Promise<void>}} Doing A step that is ready to run. */
 /**
  * @typedef {object} Openers What opens the parts of a chain, by their address.
- * @property {(url: string) => Promise<any>} load
- * @property {(url: string) => Promise<any>} pipeline
+ * @property {(url: string, server?: string) => Promise<any>} load
+ * @property {(url: string, server?: string) => Promise<any>} pipeline
  * @property {(url: string) => Promise<any>} openIndex
  * @property {(url: string) => Promise<any>} generate
- * @property {string} [apiKey]
+ * @property {string} [apiKey] That of the server that has the chain.
  */
 /**
  * @typedef {object} Described A step with its bundle, before anything is loaded.
@@ -78,8 +79,8 @@ function model(step, { url, manifest = {} }) {
     takes: PARTS[definition.task] ?? { [ONLY]: takes },
     gives: { name: definition.task === "text-ranking" ? "answer" : givenBy(last), depth: 0 },
     open: async (/** @type {Openers} */ openers) => {
-      const pipeline = await openers.pipeline(url);
-      if (step.server) await atServer(pipeline.session, step.server, openers.apiKey);
+      const pipeline = await openers.pipeline(url, step.server);
+      if (step.server) await atServer(pipeline.session, step.server, url, openers.apiKey);
       return {
         beginnings: pipeline.beginnings,
         run: (/** @type {Record<string, any>[]} */ values, /** @type {Shared} */ shared) =>
@@ -101,11 +102,13 @@ function givenBy(last) {
  * Let a session's runs go to a server; its files and specs stay those of the bundle here.
  *
  * @param {any} session
- * @param {string} url
- * @param {string} [apiKey]
+ * @param {string} server
+ * @param {string} url Where the bundle lies.
+ * @param {string} [apiKey] That of the bundle's server; a chain may name any other, which is not told.
  */
-async function atServer(session, url, apiKey) {
-  const remote = new RemoteModel(url, apiKey);
+async function atServer(session, server, url, apiKey) {
+  const [there, here] = [server, url].map((one) => new URL(one, globalThis.location?.href).origin);
+  const remote = new RemoteModel(server, there === here ? apiKey : undefined);
   await remote.check(session);
   session.run = (/** @type {Record<string, any>} */ feeds) => remote.run(feeds);
 }
@@ -116,8 +119,8 @@ function tensors(step, { url, manifest = {} }) {
   if (fed.join() !== known.join()) throw wrong(`chain: step \`${step.name}\` feeds ${listed(fed)}, the model takes ${listed(known)}`, '"from": {"NAME OF THE INPUT": "STEP"}');
   return {
     open: async (/** @type {Openers} */ openers) => {
-      const session = await openers.load(url);
-      if (step.server) await atServer(session, step.server, openers.apiKey);
+      const session = await openers.load(url, step.server);
+      if (step.server) await atServer(session, step.server, url, openers.apiKey);
       const most = canBatch(session.inputs, session.outputs) ? MOST_ROWS : 1;
       const specs = new Map(session.inputs.map((/** @type {any} */ spec) => [spec.name, spec]));
       const row = (/** @type {string} */ name, /** @type {any} */ tensor) => {
@@ -276,7 +279,7 @@ function prompt(step) {
  * @param {any} value
  * @param {number} most
  * @param {string} separator
- * @returns {string} A text itself, of hits `[1] ...` for each, of labels their names.
+ * @returns {string} A text itself, of hits `[1] ...` for each, of labels their names, of speech its text.
  * @throws {InferError} `input_error`: it has no text.
  */
 export function textOf(name, value, most, separator) {
@@ -284,7 +287,7 @@ export function textOf(name, value, most, separator) {
   const rows = Array.isArray(value) && value.every((one) => one !== null && typeof one === "object") ? value : null;
   if (rows?.every((one) => "metadata" in one)) return numbered(rows, most, separator);
   if (rows?.every((one) => typeof one.label === "string")) return start(rows.map(({ label }) => label).join(", "), most);
-  if (typeof value?.answer === "string") return start(value.answer, most);
+  for (const field of ["answer", "text"]) if (typeof value?.[field] === "string") return start(value[field], most);
   throw new InferError(`\`${name}\` has no text for the template`, "input_error", { hint: "let it read texts, hits or labels" });
 }
 
@@ -314,6 +317,11 @@ function generate(step, { url, manifest = {} }) {
   const isChat = Boolean(manifest.generate.chat_template);
   const camel = (/** @type {string} */ name) => name.replaceAll(/_([a-z])/g, (_, letter) => letter.toUpperCase());
   const options = Object.fromEntries(Object.entries({ seed: 0, ...step.parameters }).map(([name, value]) => [camel(name), value]));
+  try {
+    optionsOf(Object.fromEntries(Object.entries(options).filter(([name]) => !["tools", "templateValues"].includes(name))));
+  } catch (error) {
+    throw error instanceof InferError ? wrong(`chain: step \`${step.name}\`: ${error.message}`, error.hint) : error;
+  }
   return {
     open: async (/** @type {Openers} */ openers) => {
       const generator = await openers.generate(url);

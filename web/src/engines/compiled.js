@@ -36,6 +36,7 @@ export class CompiledEngine {
   version = VERSION;
   /** A compiled model has one thread. */
   threads = 1;
+  threadsWhy = "a compiled model has one thread";
 
   /**
    * Load a model.

@@ -10,8 +10,10 @@
 import { ROOT } from "../fetch/root.js";
 import { LiteRtHeap } from "./litert-heap.js";
 import { LiteRtSession } from "./litert-session.js";
-import { canShareMemory, ownScript, threadsFor } from "./threads.js";
+import { canShareMemory, ownScript, threadsFor, warnOfOneThread, whyThreads } from "./threads.js";
 import { bytesOf, compileWasm, folderOf, importScript, instantiate, nodeRequire, selfTest } from "./wasm-file.js";
+
+const POLICY_HINT = "let the page's Content-Security-Policy say `trusted-types edge-infer emscripten#workerPolicy2 'allow-duplicates'`";
 
 /** @typedef {import("./litert-heap.js").LiteRtModule} LiteRtModule */
 
@@ -64,10 +66,12 @@ export class LiteRtEngine {
   /**
    * @param {LiteRtHeap} heap
    * @param {number} threads
+   * @param {string} threadsWhy What decided on their number.
    */
-  constructor(heap, threads) {
+  constructor(heap, threads, threadsWhy) {
     this.heap = heap;
     this.threads = threads;
+    this.threadsWhy = threadsWhy;
   }
 
   /**
@@ -112,11 +116,20 @@ export async function startLiteRtEngine({ base = `${ROOT}vendor/litert/`, thread
   let module;
   try {
     module = await instantiate(PINNED, folder, factory, wasm, { ...options, print: printErr, printErr });
+  } catch (error) {
+    const { cause } = /** @type {Error} */ (error);
+    if (count === 1 || threads !== undefined || !(cause instanceof TypeError)) throw error;
+    const [said, hint] = [`its threads cannot start: ${cause}`, POLICY_HINT];
+    warnOfOneThread(said, hint);
+    const engine = await startLiteRtEngine({ base, threads: 1, onProgress });
+    engine.threadsWhy = `${said}; ${hint}`;
+    return engine;
   } finally {
     restore();
     forget();
   }
-  const engine = new LiteRtEngine(new LiteRtHeap(module, log, poolFor(count)), count);
+  const why = isRelaxed ? whyThreads(threads, threaded) : "the browser has no relaxed SIMD, which LiteRT's threads need";
+  const engine = new LiteRtEngine(new LiteRtHeap(module, log, poolFor(count)), count, why);
   selfTest(PINNED, folder, engine);
   return engine;
 }

@@ -17,7 +17,7 @@ import { ROOT } from "../fetch/root.js";
  * @property {boolean} [hasHiddenState] Whether the model keeps values of its own that no output shows.
  * @property {() => AnySession} [keepingState] Makes a second one whose hidden state stays from run to run.
  */
-/** @typedef {{name: string, version: string, device: string, threads: number, fallbacks: string[]}} Placement */
+/** @typedef {{name: string, version: string, device: string, threads: number, threadsWhy: string, fallbacks: string[]}} Placement */
 /**
  * @typedef {object} Opener
  * @property {(model: Uint8Array, variant: Variant) => Promise<AnySession>} open
@@ -95,14 +95,14 @@ export async function startEngine(variant, device, settings, onProgress) {
 }
 
 /**
- * @param {{name: string, version: string, threads: number}} engine
+ * @param {{name: string, version: string, threads: number, threadsWhy: string}} engine
  * @param {(model: Uint8Array, variant: Variant) => AnySession} create
  * @param {string[]} [fallbacks]
  * @returns {Opener}
  */
-function opener({ name, version, threads }, create, fallbacks = []) {
+function opener({ name, version, threads, threadsWhy }, create, fallbacks = []) {
   return {
     open: async (model, variant) => create(model, variant),
-    placement: () => ({ name, version, device: "wasm", threads, fallbacks }),
+    placement: () => ({ name, version, device: "wasm", threads, threadsWhy, fallbacks }),
   };
 }

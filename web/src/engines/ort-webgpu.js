@@ -190,7 +190,8 @@ export class WebGpuOpener {
   placement() {
     const device = this.session && !this.session.wasm ? "webgpu" : "wasm";
     const threads = device === "webgpu" ? 0 : (this.wasm?.threads ?? 1);
-    return { name: "ort-web", version: VERSION, device, threads, fallbacks: [...this.fallbacks] };
+    const threadsWhy = device === "webgpu" ? "the GPU computes" : (this.wasm?.threadsWhy ?? "");
+    return { name: "ort-web", version: VERSION, device, threads, threadsWhy, fallbacks: [...this.fallbacks] };
   }
 }
 

@@ -11,7 +11,7 @@ import { ROOT, oneFile } from "../fetch/root.js";
 import { checkInput, nbytesOf } from "../tensors.js";
 import { EngineTensor, OrtHeap, REQUIRED_EXPORTS } from "./ort-heap.js";
 import { OrtSession } from "./ort-session.js";
-import { allowThreadScript, ownScript, threadsFor, warnOfOneThread } from "./threads.js";
+import { allowThreadScript, ownScript, threadsFor, warnOfOneThread, whyThreads } from "./threads.js";
 import { compileWasm, folderOf, importScript, instantiate, selfTest } from "./wasm-file.js";
 
 /** @typedef {import("./ort-heap.js").OrtModule} OrtModule */
@@ -57,11 +57,13 @@ export class OrtEngine {
   /**
    * @param {OrtModule} module
    * @param {number} threads
+   * @param {string} threadsWhy What decided on their number.
    * @param {boolean} [isInitialized] Whether its memory is that of an engine that has started.
    */
-  constructor(module, threads, isInitialized = false) {
+  constructor(module, threads, threadsWhy, isInitialized = false) {
     this.heap = new OrtHeap(module);
     this.threads = threads;
+    this.threadsWhy = threadsWhy;
     /** @type {Uint8Array | undefined} */
     this.reserved = undefined;
     if (!isInitialized && module._OrtInit(threads, FATAL) !== 0) throw this.heap.error("The engine cannot start", "backend_unavailable");
@@ -154,6 +156,7 @@ export async function startOrtEngine({ base = `${ROOT}vendor/onnxruntime-web/`, 
   compiled.catch(() => {}); // told where it is awaited
   const script = await ownScript(new URL(oneFile.address || "ort-wasm-simd-threaded.mjs", folder), threads);
   let count = threadsFor(threads, script);
+  let why = whyThreads(threads, script);
   const memory = kept && count === 1 ? kept.memory() : undefined;
   const importing = oneFile.ort ?? importScript(script, ORT_VERSION).then((module) => module.default);
   const [factory, wasm, image] = await Promise.all([importing, compiled, memory]);
@@ -164,12 +167,14 @@ export async function startOrtEngine({ base = `${ROOT}vendor/onnxruntime-web/`, 
   const module = await start().catch((error) => {
     if (count === 1 || threads !== undefined) throw error;
     count = 1;
-    warnOfOneThread(`its threads cannot start: ${error.cause}`, "let the page's Content-Security-Policy say `trusted-types edge-infer default`");
+    const [said, hint] = [`its threads cannot start: ${error.cause}`, "let the page's Content-Security-Policy say `trusted-types edge-infer default`"];
+    why = `${said}; ${hint}`;
+    warnOfOneThread(said, hint);
     return start();
   });
   // What the engine does at its start, registering its operators, is in its memory alone.
   if (image) module.HEAPU8.set(image);
-  const engine = new OrtEngine(module, count, image !== undefined);
+  const engine = new OrtEngine(module, count, why, image !== undefined);
   selfTest(PINNED, folder, engine);
   return engine;
 }

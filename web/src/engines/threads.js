@@ -30,6 +30,21 @@ export function threadsFor(wanted, script) {
 }
 
 /**
+ * Say what decided on the number of threads, for `report()`.
+ *
+ * @param {number | undefined} wanted What the caller asks for.
+ * @param {URL} script The engine's script, from `ownScript`.
+ * @returns {string}
+ */
+export function whyThreads(wanted, script) {
+  if (wanted !== undefined) return "asked for";
+  const missing = missingForThreads(script);
+  if (missing) return `${missing.why}; ${missing.hint}`;
+  if (globalThis.crossOriginIsolated !== true) return "rule: outside of pages more than one has to be asked for";
+  return `rule: half of ${navigator.hardwareConcurrency} processors, from 1 to ${MAX_THREADS}`;
+}
+
+/**
  * Let an engine's script of another origin start threads: browsers start no worker of such a script, but of a copy.
  *
  * @param {URL} script

@@ -25,6 +25,7 @@
  * @property {string} engineVersion
  * @property {string} device
  * @property {number} threads
+ * @property {string} threadsWhy What decided on their number: `asked for`, the rule, or what the page lacks for more than one.
  * @property {import("../cache/place.js").PlaceKind | "none"} storage Where the model is kept for the next visit.
  * @property {boolean} fromStorage Whether it came from there.
  * @property {boolean} offline Whether the server could not be reached, and the bundle is the one of the last visit.

@@ -18,7 +18,7 @@ answerRequests(async (request, _signal, onProgress) => {
       const begun = await startPython(settings, wheel, engines, { onProgress, onOutput });
       ({ python, spared } = begun);
       const { engines: [engine], isFromImage } = begun;
-      const facts = { engine: engine.name, engineVersion: engine.version, threads: engine.threads, isFromImage };
+      const facts = { engine: engine.name, engineVersion: engine.version, threads: engine.threads, threadsWhy: engine.threadsWhy, isFromImage };
       return [{ ...facts, ...place(), ...traffic() }, []];
     }
     case "execute":

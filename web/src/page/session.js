@@ -127,8 +127,8 @@ export class Session {
     const request = /** @type {const} */ ({ kind: "run", session, inputs: sent, outputs });
     const { results, placed } = await this.#client.request(request, { transfer: transferable(sent), signal });
     if (placed) {
-      const { device, threads, fallbacks } = placed;
-      this.#opened.report = { ...this.#opened.report, device, threads, fallbacks };
+      const { device, threads, threadsWhy, fallbacks } = placed;
+      this.#opened.report = { ...this.#opened.report, device, threads, threadsWhy, fallbacks };
     }
     return results;
   }

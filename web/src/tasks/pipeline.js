@@ -2,7 +2,7 @@
 
 import { InferError } from "../errors.js";
 import { sizeOf } from "../tensors.js";
-import { Chains } from "./chains.js";
+import { PreparedSteps } from "./prepared-steps.js";
 import { checkValue } from "./check-parameters.js";
 import { argumentsOf, chainsOf, definitionOf } from "./definition.js";
 import { getTask } from "./registry.js";
@@ -10,8 +10,8 @@ import { packed } from "./values.js";
 import { didYouMean, listed } from "./words.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
-/** @typedef {import("./chains.js").Model} Model */
-/** @typedef {import("./chains.js").Ready} Ready */
+/** @typedef {import("./prepared-steps.js").Model} Model */
+/** @typedef {import("./prepared-steps.js").Ready} Ready */
 /** @typedef {import("./shared.js").Shared} Shared */
 /** @typedef {Record<string, any>} Arguments */
 /** @typedef {{step: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, close: () => void}} Stream Runs that carry state. */
@@ -63,7 +63,7 @@ export async function pipelineOf(session, task) {
   const variants = manifest.variants;
   const state = variants.find(({ id }) => id === session.report().variant)?.state ?? [];
   const states = new Set(variants.flatMap((one) => one.state ?? []).flatMap((one) => (one.kind === "pair" ? [/** @type {string} */ (one.in)] : [])));
-  const work = new Work(session, definition, await Chains.prepared(definition, session, states, manifest), state);
+  const work = new Work(session, definition, await PreparedSteps.prepared(definition, session, states, manifest), state);
   const call = /** @type {Answering} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
   const dispose = () => session.dispose();
   const observe = (/** @type {Observer} */ observer) => void work.observers.push(observer);
@@ -72,7 +72,7 @@ export async function pipelineOf(session, task) {
     work.check(args);
     return work.answers(values, args, shared);
   };
-  const { beginnings } = work.chains;
+  const { beginnings } = work.steps;
   const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, beginnings };
   return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
@@ -87,13 +87,13 @@ class Work {
   /**
    * @param {Runnable} session
    * @param {import("./definition.js").Definition} definition
-   * @param {Chains} chains
+   * @param {PreparedSteps} steps
    * @param {NonNullable<Variant["state"]>} state What a stream carries from step to step.
    */
-  constructor(session, definition, chains, state) {
+  constructor(session, definition, steps, state) {
     this.session = session;
     this.definition = definition;
-    this.chains = chains;
+    this.steps = steps;
     /** @type {Observer[]} */
     this.observers = [];
     /** By input of the state the output that is fed back. */
@@ -111,7 +111,7 @@ class Work {
     const asked = Object.fromEntries(Object.entries(args).filter(([, value]) => value !== undefined));
     this.check(asked);
     if (!isList(inputs)) return (await this.answers([inputs], asked))[0];
-    const ahead = this.chains.canBatch && ["text", "table"].includes(this.task.takes) ? AHEAD : 1;
+    const ahead = this.steps.canBatch && ["text", "table"].includes(this.task.takes) ? AHEAD : 1;
     const found = [];
     for (let at = 0; at < inputs.length; at += ahead) found.push(...(await this.answers(inputs.slice(at, at + ahead), asked)));
     return found;
@@ -144,25 +144,25 @@ class Work {
     const groups = values.map((value) => (expand ? expand(value, args) : [value]));
     /** @type {Ready[]} */
     const ready = [];
-    for (const one of groups.flat()) ready.push(await this.chains.before(one, args, shared));
+    for (const one of groups.flat()) ready.push(await this.steps.before(one, args, shared));
     const answers = new Array(ready.length);
     for (const batch of this.batches(ready, shared !== undefined)) {
       const [first] = batch;
       if (Object.keys(ready[first].frames).length) {
-        const steps = await this.stream(this.chains.framed(ready[first]));
-        answers[first] = await this.chains.after(this.chains.ofStream(steps), ready[first].item);
+        const steps = await this.stream(this.steps.framed(ready[first]));
+        answers[first] = await this.steps.after(this.steps.ofStream(steps), ready[first].item);
         continue;
       }
-      const feeds = this.chains.feeds(batch.map((i) => ready[i]));
+      const feeds = this.steps.feeds(batch.map((i) => ready[i]));
       const outputs = await this.session.run(feeds);
       for (const observer of this.observers) observer(feeds, outputs);
       for (const [row, i] of batch.entries()) {
-        answers[i] = await this.chains.after(this.chains.ofOne(outputs, row, batch.length), ready[i].item);
+        answers[i] = await this.steps.after(this.steps.ofOne(outputs, row, batch.length), ready[i].item);
       }
     }
     if (!combine) return answers;
     let at = 0;
-    return values.map((value, i) => combine(answers.slice(at, (at += groups[i].length)), value, args, this.chains.place));
+    return values.map((value, i) => combine(answers.slice(at, (at += groups[i].length)), value, args, this.steps.place));
   }
 
   /**
@@ -210,9 +210,9 @@ class Work {
    */
   batches(ready, isAlike) {
     const each = ready.map((_, i) => i);
-    if (this.chains.canBatch && this.task.takes === "table") return chunks(each, ROWS);
-    if (this.chains.canBatch && this.task.takes !== "text" && isAlike) return alike(ready);
-    if (!this.chains.canBatch || this.task.takes !== "text") return each.map((i) => [i]);
+    if (this.steps.canBatch && this.task.takes === "table") return chunks(each, ROWS);
+    if (this.steps.canBatch && this.task.takes !== "text" && isAlike) return alike(ready);
+    if (!this.steps.canBatch || this.task.takes !== "text") return each.map((i) => [i]);
     const sizes = ready.map(({ tensors }) => Math.max(0, ...Object.values(tensors).map(({ shape }) => sizeOf(shape))));
     /** @type {number[][]} */
     const found = [];

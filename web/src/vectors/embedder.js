@@ -14,6 +14,16 @@ import { sizeOf } from "../tensors.js";
 export async function embedderOf(url, open, apiKey) {
   const variant = await floatVariant(url, apiKey);
   const pipeline = await open(url, variant ? { variant } : {});
+  try {
+    return await described(pipeline);
+  } catch (error) {
+    await pipeline.dispose();
+    throw error;
+  }
+}
+
+/** @param {any} pipeline @returns {Promise<import("./own-index.js").Embedder>} */
+async function described(pipeline) {
   const bytes = await pipeline.session.read("manifest.json");
   const manifest = JSON.parse(new TextDecoder().decode(bytes));
   const steps = Object.fromEntries((manifest.pipeline?.outputs ?? []).map((/** @type {any} */ one) => [one.step, one]));
@@ -28,7 +38,7 @@ export async function embedderOf(url, open, apiKey) {
     query_prefix: "",
     document_prefix: "",
   };
-  return { embed, dimension: probe.length, embedding };
+  return { embed, dimension: probe.length, embedding, close: () => pipeline.dispose() };
 }
 
 /** @param {any} answer @param {string} name @returns {ArrayLike<number>} */

@@ -9,6 +9,7 @@ import { InferError } from "../errors.js";
  * @property {(path: string, bytes: Uint8Array<ArrayBuffer>) => Promise<void>} write Whole or not at all, where the browser can.
  * @property {(path: string) => Promise<void>} remove
  * @property {() => Promise<void>} clear Removes the folder.
+ * @property {<T>(work: () => Promise<T>) => Promise<T>} alone Does work while no other page changes the folder, where the browser can.
  */
 /** @typedef {{createSyncAccessHandle: () => Promise<{truncate: (size: number) => void, write: (bytes: Uint8Array, options: {at: number}) => number, flush: () => void, close: () => void}>}} SyncHandle */
 
@@ -44,6 +45,7 @@ async function ofFiles(name) {
   };
   return {
     isKept: true,
+    alone: (work) => (navigator.locks ? navigator.locks.request(`${FOLDER}/${name}`, work) : work()),
     async read(path) {
       try {
         const { here, file } = await place(path, false);
@@ -101,6 +103,7 @@ function inMemory() {
   const files = new Map();
   return {
     isKept: false,
+    alone: (work) => work(),
     read: async (path) => files.get(path) ?? null,
     write: async (path, bytes) => void files.set(path, bytes),
     remove: async (path) => void files.delete(path),

@@ -17,7 +17,7 @@ import { writeDeleted, writeSegment } from "./segment-writer.js";
 /** @typedef {File | {name: string, text: string}} Document */
 /** @typedef {{added: number, kept: number, removed: number}} Filled How many pieces were new, there already, and there no more. */
 /** @typedef {(texts: string[]) => Promise<any[]>} EmbedMany */
-/** @typedef {{embed: EmbedMany, dimension: number, embedding: Record<string, any>}} Embedder */
+/** @typedef {{embed: EmbedMany, dimension: number, embedding: Record<string, any>, close?: () => Promise<void>}} Embedder */
 
 /** So many pieces are embedded between two looks at progress and at the signal. */
 const STEP = 16;
@@ -36,7 +36,7 @@ export class OwnIndex {
     this.folder = folder;
     this.embedder = embedder;
     this.index = index;
-    /** Changes come one after the other. @type {Promise<any>} */
+    /** Changes come one after the other, those of other pages too. @type {Promise<any>} */
     this.last = Promise.resolve();
   }
 
@@ -52,14 +52,16 @@ export class OwnIndex {
     /** @type {Catalogue} */
     const fresh = { metric: "cosine", dimension, rows: "int8", words: true, embedding, next_id: 0, segments: [], deleted: null };
     const embed = async (/** @type {string} */ text) => (await embedder.embed([text]))[0];
-    try {
-      const kept = await SearchIndex.read((path) => folder.read(path), embed);
-      if (kept && kept.catalogue.embedding?.revision === embedding.revision && kept.catalogue.dimension === dimension) return new OwnIndex(folder, embedder, kept);
-    } catch (error) {
-      if (!(error instanceof InferError)) throw error;
-    }
-    await folder.clear();
-    return new OwnIndex(folder, embedder, new SearchIndex(fresh, [], [], embed));
+    return folder.alone(async () => {
+      try {
+        const kept = await SearchIndex.read((path) => folder.read(path), embed);
+        if (kept && isOf(kept.catalogue, embedder)) return new OwnIndex(folder, embedder, kept);
+      } catch (error) {
+        if (!(error instanceof InferError)) throw error;
+      }
+      await folder.clear();
+      return new OwnIndex(folder, embedder, new SearchIndex(fresh, [], [], embed));
+    });
   }
 
   /** @returns {number} How many pieces there are. */
@@ -112,13 +114,43 @@ export class OwnIndex {
   clear() {
     return this.#after(async () => {
       await this.folder.clear();
-      this.index = new SearchIndex({ ...this.index.catalogue, next_id: 0, segments: [], deleted: null }, [], [], this.index.embed);
+      this.index = this.#empty();
     });
+  }
+
+  /** Give the model's memory back; what was kept stays. */
+  async dispose() {
+    await this.last;
+    await this.embedder.close?.();
+  }
+
+  #empty() {
+    return new SearchIndex({ ...this.index.catalogue, next_id: 0, segments: [], deleted: null }, [], [], this.index.embed);
+  }
+
+  /** Take over what another page changed. @throws {InferError} `unsupported`: it made the index anew by another model. */
+  async #reread() {
+    const bytes = await this.folder.read("index.json");
+    if (!bytes) {
+      if (this.index.segments.length) this.index = this.#empty();
+      return;
+    }
+    if (new TextDecoder().decode(bytes) === documentOf(this.index.catalogue)) return;
+    const kept = await SearchIndex.read((path) => this.folder.read(path), this.index.embed);
+    if (!kept || !isOf(kept.catalogue, this.embedder)) {
+      throw new InferError("another page made this index anew by another model", "unsupported", { hint: "open it again: ownIndex(name, { model })" });
+    }
+    this.index = kept;
   }
 
   /** @template T @param {() => Promise<T>} work @returns {Promise<T>} */
   #after(work) {
-    const result = this.last.then(work);
+    const result = this.last.then(() =>
+      this.folder.alone(async () => {
+        await this.#reread();
+        return work();
+      }),
+    );
     this.last = result.catch(() => {});
     return result;
   }
@@ -224,8 +256,17 @@ export class OwnIndex {
 
   /** @param {Catalogue} catalogue @param {Segment[]} segments @param {(Uint8Array<ArrayBuffer> | null)[]} alive */
   async #commit(catalogue, segments, alive) {
-    const document = { format: "edge-infer-index", version: 1, ...catalogue };
-    await this.folder.write("index.json", new TextEncoder().encode(`${JSON.stringify(document, null, 1)}\n`));
+    await this.folder.write("index.json", new TextEncoder().encode(documentOf(catalogue)));
     this.index = new SearchIndex(catalogue, segments, alive, this.index.embed);
   }
+}
+
+/** @param {Catalogue} catalogue @returns {string} The text of `index.json`. */
+function documentOf(catalogue) {
+  return `${JSON.stringify({ format: "edge-infer-index", version: 1, ...catalogue }, null, 1)}\n`;
+}
+
+/** @param {Catalogue} catalogue @param {Embedder} embedder @returns {boolean} Whether an index was made by this model. */
+function isOf({ embedding, dimension }, embedder) {
+  return embedding?.revision === embedder.embedding.revision && dimension === embedder.dimension;
 }

@@ -140,7 +140,11 @@ function postingsOf(texts) {
     /** @type {Map<string, number>} */
     const counts = new Map();
     for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
-    for (const [word, count] of counts) found.set(word, [...(found.get(word) ?? []), [row, Math.min(count, MAX_COUNT)]]);
+    for (const [word, count] of counts) {
+      const rows = found.get(word) ?? [];
+      rows.push([row, Math.min(count, MAX_COUNT)]);
+      found.set(word, rows);
+    }
     return words.length;
   });
   const encoder = new TextEncoder();

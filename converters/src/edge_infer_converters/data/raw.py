@@ -15,7 +15,7 @@ from edge_infer.bundle.manifest import FileEntry, Manifest
 from edge_infer.errors import BundleError, InputError, did_you_mean
 from edge_infer.formats.input_files import IMAGES
 from edge_infer.tasks import vectors
-from edge_infer.tasks.chains import Chains
+from edge_infer.tasks.prepared_steps import PreparedSteps
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.sources.found import LABELS_NAME
 from edge_infer_converters.data.calibration import RANDOM_CALLS, CalibrationSet
@@ -138,7 +138,7 @@ class _Steps:
     """The steps before a model, without the model."""
 
     def __init__(self, found: Found, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        self._chains = Chains(found.definition, _Ends(found, inputs, outputs))
+        self._steps = PreparedSteps(found.definition, _Ends(found, inputs, outputs))
         self.expand = get_task(found.definition.task).expand
 
     def calls(self, value: Any, arguments: dict[str, Any]) -> list[dict[str, np.ndarray]]:
@@ -149,10 +149,10 @@ class _Steps:
         """
         found = []
         for one in [value] if self.expand is None else self.expand(value, arguments):
-            ready = self._chains.before(one, arguments)
+            ready = self._steps.before(one, arguments)
             if ready.frames:
                 raise InputError("the model takes one frame after the other", hint="give frames: an .npz file")
-            found.append({name: _array(tensor) for name, tensor in self._chains.feeds([ready]).items()})
+            found.append({name: _array(tensor) for name, tensor in self._steps.feeds([ready]).items()})
         return found
 
 

@@ -59,7 +59,7 @@ function ofBuffer(buffer) {
 }
 
 /** @param {string} url @returns {Promise<Uint8Array<ArrayBuffer>>} */
-async function fetched(url) {
+export async function fetched(url) {
   /** @type {Response} */
   let response;
   try {

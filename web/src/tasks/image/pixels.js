@@ -73,7 +73,7 @@ async function sourceOf(value) {
 }
 
 /** @param {string} url @returns {Promise<Blob>} */
-async function fetched(url) {
+export async function fetched(url) {
   /** @type {Response | undefined} */
   let response;
   try {

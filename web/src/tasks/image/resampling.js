@@ -12,6 +12,8 @@
 const BITS = 22; // 32 less 8 for the pixel and 2 for the sums that overshoot
 const HALF = 1 << (BITS - 1);
 const MOST_TAPS = 64;
+// 0.54 and 0.46 as Pillow has them: in float32.
+const [HAMMING_BASE, HAMMING_SWING] = [Math.fround(0.54), Math.fround(0.46)];
 
 /** @param {number} x */
 const sinc = (x) => (x === 0 ? 1 : Math.sin(x * Math.PI) / (x * Math.PI));
@@ -26,7 +28,7 @@ const FILTERS = {
       if (size === 0) return 1;
       if (size >= 1) return 0;
       const x = size * Math.PI;
-      return (Math.sin(x) / x) * (0.54 + 0.46 * Math.cos(x));
+      return (Math.sin(x) / x) * (HAMMING_BASE + HAMMING_SWING * Math.cos(x));
     },
     1,
   ],

@@ -115,7 +115,7 @@ def describe_family(
     fields = Fields(document, found.defaults, found.spelt(), where)
     for name, what in found.refused.items():
         if fields.flag(name):
-            raise UnsupportedModel(f"config.json: `{name}` asks for {what}, which is not supported", field=name)
+            raise UnsupportedModel(f"{where}: `{name}` asks for {what}, which is not supported", field=name)
     _refuse_variants(fields, kind)
     sizes = {name: fields.size(name, most) for name, most in _MOST.items() if name in ("layers", "heads")}
     hidden = fields.size("hidden_size", _MOST["hidden_size"])

@@ -1,4 +1,4 @@
-/** The chains of steps of one pipeline, ready to run, and how their tensors become batches. */
+/** The steps of one pipeline before and after its model, ready to run, and how their tensors become batches. */
 
 import { InferError } from "../errors.js";
 import { DTYPES, shapeText, sizeOf } from "../tensors.js";
@@ -15,7 +15,7 @@ import { listed } from "./words.js";
 /** @typedef {import("./definition.js").Definition} Definition */
 /** @typedef {import("./item.js").Apply} Apply */
 /**
- * @typedef {object} Model What the chains stand around: a session, or what behaves like one.
+ * @typedef {object} Model What the steps stand around: a session, or what behaves like one.
  * @property {readonly TensorSpec[]} inputs
  * @property {readonly TensorSpec[]} outputs
  * @property {readonly string[]} labels
@@ -25,7 +25,7 @@ import { listed } from "./words.js";
  *   first steps: its tensors, without the batch's dimension, and the frames of the inputs that are streamed. */
 
 /** The steps of a pipeline, prepared for a model. */
-export class Chains {
+export class PreparedSteps {
   /**
    * @param {Place} place
    * @param {[name: string, steps: Apply[]][]} before
@@ -37,7 +37,7 @@ export class Chains {
    */
   constructor(place, before, after, pads, canBatch, beginnings) {
     this.place = place;
-    this.chains = before;
+    this.first = before;
     this.last = after;
     this.pads = pads;
     this.canBatch = canBatch;
@@ -49,7 +49,7 @@ export class Chains {
    * @param {Model} model
    * @param {Set<string>} states The inputs that a stream carries from step to step.
    * @param {Record<string, any>} [manifest] The bundle's, where steps are shared with other pipelines.
-   * @returns {Promise<Chains>}
+   * @returns {Promise<PreparedSteps>}
    * @throws {InferError} `manifest_error`: the definition does not fit the model or the bundle.
    */
   static async prepared(definition, model, states, manifest) {
@@ -72,8 +72,8 @@ export class Chains {
         if (step === "text.tokenize") pads.set(parameters.tensors.ids, parameters.pad_id);
       }
     }
-    const chains = Promise.all(before);
-    chains.catch(() => {}); // told where it is awaited
+    const first = Promise.all(before);
+    first.catch(() => {}); // told where it is awaited
     const missing = known.filter((name) => !(name in definition.inputs) && !states.has(name));
     if (missing.length && !(ALL_INPUTS in definition.inputs)) {
       throw new InferError(`pipeline: nothing makes the model's input ${listed(missing)}`, "manifest_error", { details: { field: missing[0] } });
@@ -83,7 +83,7 @@ export class Chains {
     after.catch(() => {});
     const [only, ...others] = Object.entries(definition.inputs);
     const begins = manifest && !others.length ? beginnings(only[1], place(only[0] === ALL_INPUTS ? "" : only[0]), manifest) : [];
-    return new Chains(all, await chains, await after, pads, canBatch(model.inputs, model.outputs), begins);
+    return new PreparedSteps(all, await first, await after, pads, canBatch(model.inputs, model.outputs), begins);
   }
 
   /**
@@ -98,7 +98,7 @@ export class Chains {
   async before(value, args, shared) {
     /** @type {Ready} */
     const ready = { item: new Item(args), tensors: {}, frames: {} };
-    for (const [name, steps] of this.chains) {
+    for (const [name, steps] of this.first) {
       let made = value;
       if (shared && this.beginnings.length) {
         ({ made, item: ready.item } = await shared.through(value, steps, this.beginnings, ready.item));

@@ -1,4 +1,4 @@
-"""The chains of steps of one pipeline, ready to run, and how their tensors become batches."""
+"""The steps of one pipeline before and after its model, ready to run, and how their tensors become batches."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _ROWS = 16_384
 _ALIKE = 16
 
 
-class Chains:
+class PreparedSteps:
     """The steps of a pipeline, prepared for a model.
 
     Args:
@@ -91,7 +91,7 @@ class Chains:
         def place(name: str) -> Place:
             return Place(bundle.read, bundle.labels(), session.inputs, session.outputs, name)
 
-        self._chains: list[tuple[str, list[Apply]]] = []
+        self._before: list[tuple[str, list[Apply]]] = []
         #: What the steps before the model are up to each of them, for `Shared`; empty where several inputs have some.
         self.beginnings: list[Beginning] = []
         #: What fills shorter texts up, by input.
@@ -101,7 +101,7 @@ class Chains:
                 known = listed(list(self._specs))
                 raise ManifestError(f"pipeline: the model has no input `{name}`; its inputs are {known}", field=name)
             here = place("" if name == ALL_INPUTS else name)
-            self._chains.append((name, [step.prepare(here) for step in steps]))
+            self._before.append((name, [step.prepare(here) for step in steps]))
             self.beginnings = beginnings(steps, here, bundle.manifest)
             for step in steps:
                 if step.name == "text.tokenize":
@@ -109,7 +109,7 @@ class Chains:
         missing = [name for name in self._specs if name not in definition.inputs and name not in state]
         if missing and ALL_INPUTS not in definition.inputs:
             raise ManifestError(f"pipeline: nothing makes the model's input {listed(missing)}", field=missing[0])
-        if len(self._chains) > 1:
+        if len(self._before) > 1:
             self.beginnings = []
         self.place = place("")
         self._after = [step.prepare(self.place) for step in definition.outputs]
@@ -132,7 +132,7 @@ class Chains:
             InputError: It is not what the task takes.
         """
         item, tensors, frames = item or Item(arguments), dict[str, Tensor](), dict[str, list[Tensor]]()
-        for name, steps in self._chains:
+        for name, steps in self._before:
             made = value
             if shared is not None and self.beginnings:
                 made, item = shared.through(value, steps, self.beginnings, item)

@@ -1,0 +1,48 @@
+"""`tests.support.warm_command`: a command that hangs, or is interrupted, spoils no command after it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import warm_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_command_that_hangs_is_ended_and_the_next_one_runs(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.onnx")
+    assert warm_command.run(["--version"]).returncode == 0
+
+    with pytest.raises(subprocess.TimeoutExpired):
+        warm_command.run(["inspect", "model.onnx"], cwd=tmp_path, timeout_s=0.5)
+
+    with pytest.raises(OSError, match="No such device"):  # nobody reads it any more
+        os.close(os.open(tmp_path / "model.onnx", os.O_WRONLY | os.O_NONBLOCK))
+    assert warm_command.run(["--version"]).returncode == 0
+
+
+def test_the_status_of_an_interrupted_command_is_not_that_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("select.select", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            warm_command.run(["--version"])
+
+    assert warm_command.run(["no-such-command"]).returncode == 2
+
+
+def test_a_command_has_its_own_folder_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here.onnx").write_bytes(b"")
+    monkeypatch.setenv("EDGE_INFER_BACKEND", "no-such-engine")
+
+    done = warm_command.run(["run", "here.onnx"], cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Backend `no-such-engine` is not known" in done.stderr

@@ -227,3 +227,16 @@ def test_other_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(AccuracyError, match="differs from onnxruntime: `y`"):
         compile_table(one_node(node, 3, 3))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_label_keeps_the_type_that_the_model_says(tmp_path: Path) -> None:
+    rows, wanted = datasets.load_iris(return_X_y=True)
+    model = exported(estimators()["network"].fit(rows[wanted > 0], wanted[wanted > 0]), tmp_path)
+
+    labels, _ = answers(model, rows[:3].astype(np.float32))
+    assert labels.dtype == np.int64
+
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
+    with pytest.raises(UnsupportedModel, match="`label` is of int32, and is computed in int64"):
+        compile_table(model)

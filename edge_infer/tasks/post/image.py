@@ -47,7 +47,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
         channels = shape[0 if layout == "CHW" else 2] if len(shape) == 3 else 0
         if channels not in _CHANNELS:
             raise ExecutionError(
-                f"the output has shape {list(tensor.shape)}, which is no image of 1 or 3 channels as `{layout}`",
+                f"the output has shape {list(tensor.shape)}, expected an image of 1 or 3 channels as `{layout}`",
                 hint="choose another `layout`, or name the output that holds the image: `tensor`",
             )
         height, width = shape[1:] if layout == "CHW" else shape[:2]

@@ -152,7 +152,7 @@ def _columns(pipeline: Pipeline, outputs: Mapping[str, Any], *, scores: bool) ->
     if last.name == "post.top_k":
         return _best(tensor, pipeline, scores=scores)
     raise UnsupportedError(
-        f"answers of `{last.name}` are no columns of a table", hint="end with post.top_k, post.label or post.value"
+        f"answers of `{last.name}` cannot be columns of a table", hint="end with post.top_k, post.label or post.value"
     )
 
 

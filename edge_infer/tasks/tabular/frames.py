@@ -83,7 +83,9 @@ def _of_series(series: Any) -> Any:
         values = series.astype(object).where(series.notna(), None)
         return values.to_numpy(dtype=object)
     if series.dtype.kind in "mM":
-        raise InputError(f"the column `{series.name}` is {series.dtype}, which is no number", hint="cast it to one")
+        raise InputError(
+            f"the column `{series.name}` is {series.dtype}, which is not a type of numbers", hint="cast it to one"
+        )
     return series.to_numpy(dtype=object, na_value=None)
 
 

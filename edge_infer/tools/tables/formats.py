@@ -25,7 +25,7 @@ def format_of(path: str | Path) -> str:
     """Return a file's format.
 
     Raises:
-        InputError: Its ending is none of a table.
+        InputError: Its ending is not that of a table.
     """
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
@@ -44,7 +44,7 @@ def check_library(path: str | Path) -> str:
     """Return the library for a file.
 
     Raises:
-        InputError: The file is no table.
+        InputError: The file is not a table.
         UnsupportedError: Its format needs one, and none is installed.
     """
     found = library()

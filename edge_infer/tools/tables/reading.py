@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MISSING = ("", "NA", "NaN", "nan", "null", "NULL")
 _BLOCK = 2**20
 _TRUTHS = {"true": True, "True": True, "1": True, "false": False, "False": False, "0": False}
-#: The longest line of JSON: a table's row is no larger, and another file has no lines at all.
+#: The longest line of JSON, in characters: a file that is not a table may have no line ends.
 _MAX_LINE = 2**24
 
 
@@ -307,7 +307,7 @@ def _of_json(line: str) -> dict[str, Any] | str:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return f"no JSON: {str(error)[:100]}"
+        return f"not JSON: {str(error)[:100]}"
     return found if isinstance(found, dict) else f"{type(found).__name__}, expected an object"
 
 

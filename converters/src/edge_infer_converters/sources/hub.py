@@ -29,7 +29,7 @@ _BESIDE_WEIGHTS = (
 
 
 def bring(model: str | os.PathLike[str]) -> HubModel | None:
-    """Bring a model here; None for what is no address of the Hub.
+    """Bring a model here; None where it is not an address of the Hub.
 
     Raises:
         InputError: It is not an address, there is no such repository, revision or file, or it holds several models.

@@ -97,7 +97,7 @@ class Calls:
     """Calls in their order, and the values that they use.
 
     Attributes:
-        rounding: How integers are rounded: `litert` or `reference`.
+        rounding: How integers are rounded: `litert`, `reference` or `tflm`.
         calls: What was added so far.
         operator: The operator that is being lowered.
         layer: Its number in the model.

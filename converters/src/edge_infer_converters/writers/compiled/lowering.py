@@ -65,7 +65,7 @@ def lower(
 
     Args:
         graph: The model; free batches are 1.
-        rounding: `litert` or `reference`.
+        rounding: `litert`, `reference` or `tflm`.
         initial: The first values of its variables, by name.
 
     Returns:

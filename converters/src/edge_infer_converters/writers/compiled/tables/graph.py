@@ -38,12 +38,12 @@ def graph_of(model: onnx.ModelProto) -> Graph:
     faults: dict[str, None] = {}
     for node in model.graph.node:
         view = Node(node, table)
-        if node.op_type == "Constant" and not node.domain:
-            table.constants[node.output[0]] = numpy_helper.to_array(helper.get_node_attr_value(node, "value"))
-            continue
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         rule = RULES.get(name)
         try:
+            if node.op_type == "Constant" and not node.domain:
+                table.constants[node.output[0]] = numpy_helper.to_array(helper.get_node_attr_value(node, "value"))
+                continue
             if rule is None:
                 raise UnsupportedModel("")
             rule(view)
@@ -61,5 +61,5 @@ def graph_of(model: onnx.ModelProto) -> Graph:
             operators=[*faults],
         )
     for value in model.graph.output:
-        table.add_output(value.name)
+        table.add_output(value)
     return table.graph

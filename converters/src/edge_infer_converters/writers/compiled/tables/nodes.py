@@ -174,7 +174,8 @@ def extractor(node: Node) -> None:
         if table.dtype.kind in "OSU":
             table = np.arange(table.size)
             node.table.texts.add(node.outputs[0])
-        kept = table.reshape(-1)
+        # Classes may be int32 in the file, and become int64 behind it.
+        kept = table.reshape(-1).astype(_INT64) if table.dtype == _INT32 else table.reshape(-1)
         made = node.made(1, kept.dtype, output=0)
         _pick(node, node.stored(kept), _whole(place), made)
         return

@@ -74,8 +74,9 @@ class Table:
         self.values[value.name] = made
         self.graph.inputs.append(made)
 
-    def add_output(self, name: str) -> None:
-        """Add an output."""
+    def add_output(self, value: onnx.ValueInfoProto) -> None:
+        """Add an output: of the type that the model says."""
+        name = value.name
         if name in self.texts:
             raise UnsupportedModel(
                 f"the output `{name}` is a text; a compiled model gives numbers",
@@ -84,6 +85,10 @@ class Table:
         found = self.values.get(name)
         if found is None:
             raise UnsupportedModel(f"the output `{name}` is a constant")
+        kind = value.type.tensor_type.elem_type
+        if kind and helper.tensor_dtype_to_np_dtype(kind) != found.dtype:
+            wanted = helper.tensor_dtype_to_np_dtype(kind)
+            raise UnsupportedModel(f"the output `{name}` is of {wanted}, and is computed in {found.dtype}")
         if found.name != name:  # one value may be given out twice, or under another name
             made = Tensor(name, found.shape, found.signature, found.dtype)
             self.graph.add("RESHAPE", [found], [made])

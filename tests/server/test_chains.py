@@ -75,6 +75,15 @@ def test_texts_are_answered_and_times_are_told(server: ServerThread, folder: Pat
     assert answered(predict(server, "grouped", made.TEXTS[0].encode(), "text/plain")) == expected[0]
 
 
+def test_the_images_of_a_request_have_a_bound_together(server: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_infer.server.ingestion.chains._MAX_PIXELS", 2 * 30 * 20)
+    photo = base64.b64encode(png()).decode()
+    answered(predict(server, "things", {"inputs": [photo, photo]}))
+    refused = predict(server, "things", {"inputs": [photo, photo, photo]})
+    assert refused.status == 413
+    assert b"pixels" in refused.body
+
+
 def test_files_of_the_server_cannot_be_asked_for(server: ServerThread, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
     for name in (str(tmp_path / "a.png"), "http://127.0.0.1/a.png", "/etc/passwd"):

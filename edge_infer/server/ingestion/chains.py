@@ -12,11 +12,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, PayloadTooLarge, UnsupportedError, did_you_mean, listed
-from edge_infer.server.ingestion.raw_inputs import MAX_INPUTS, json_of, raw_input
+from edge_infer.server.ingestion.raw_inputs import MAX_INPUTS, MAX_PIXELS, json_of, raw_input
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.head import JSON
 from edge_infer.server.protocol.requests import InferRequest
 from edge_infer.tasks.answers import as_json
+from edge_infer.tasks.image.decode import pixels_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from edge_infer.server.ingestion.admission import HttpCall
 
 _PARAMETERS = ("timings",)
+#: Bytes of a decoded pixel: red, green and blue. A step has the images of a whole request at once.
+_CHANNELS = 3
+_MAX_PIXELS = 4 * MAX_PIXELS
 
 
 async def predict_chain(model: ChainModel, body: bytes, media_type: str, call: HttpCall) -> bytes:
@@ -39,10 +43,12 @@ async def predict_chain(model: ChainModel, body: bytes, media_type: str, call: H
 
     Raises:
         InputError: It is not what the chain takes.
-        PayloadTooLarge: It has too many inputs.
+        PayloadTooLarge: It has too many inputs, or images of too many pixels.
+        QueueFull: There is no room for the pixels of its images.
         EdgeInferError: A step failed, or the queue is full.
     """
     values, is_list, with_timings = await asyncio.to_thread(_read, body, media_type, model.chain.inputs)
+    call.grow(_decoded_bytes(values, model.chain.inputs))
     found: list[ChainRun] = []
 
     def run(_inputs: Any, _wanted: Any) -> dict[str, Any]:
@@ -97,6 +103,20 @@ def _named(given: Any, inputs: Mapping[str, str]) -> Any:
         ((name, kind),) = inputs.items()
         return {name: raw_input(given, kind)}
     return given  # the chain says what lacks
+
+
+def _decoded_bytes(values: list[Any], inputs: Mapping[str, str]) -> int:
+    """Return the bytes that the images of a request have when they are decoded.
+
+    Raises:
+        PayloadTooLarge: They have too many pixels.
+    """
+    images = [name for name, kind in inputs.items() if kind == "image"]
+    given = [one[name] for one in values if isinstance(one, dict) for name in images if name in one]
+    pixels = sum(pixels_of(one) for one in given if isinstance(one, bytes))
+    if pixels > _MAX_PIXELS:
+        raise PayloadTooLarge(f"The images of a request have more than {_MAX_PIXELS} pixels", hint="send fewer at once")
+    return _CHANNELS * pixels
 
 
 def _utf8(body: bytes) -> str:

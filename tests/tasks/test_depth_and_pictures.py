@@ -108,7 +108,7 @@ def test_an_image_is_rounded_and_limited_as_transformers_does() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 4, 4), (4, 4, 3), (4,), (1, 3, 4, 4)])
 def test_what_is_no_image_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ExecutionError, match="no image of 1 or 3 channels as `CHW`"):
+    with pytest.raises(ExecutionError, match="expected an image of 1 or 3 channels as `CHW`"):
         step("post.image")({"out": floats(np.zeros(shape))}, item(4, 4))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from edge_infer.backends.base import Placement, Runnable
 from edge_infer.bundle.manifest import Variant
 from edge_infer.chains.chain import Chain
 from edge_infer.chains.vectors import check_answers, read_vectors
@@ -14,14 +14,11 @@ from edge_infer.runtime.selection import Choice
 from edge_infer.runtime.session import Report, Session
 from edge_infer.server.execution.batch_probe import Probe
 from edge_infer.server.execution.loaded_model import LoadedModel
+from edge_infer.server.execution.no_tensors import NoTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from edge_infer.backends.base import Call
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.server.scheduling.batcher import BatchLimits
-    from edge_infer.tensors.tensor import Array
 
 
 class ChainModel(LoadedModel):
@@ -55,45 +52,13 @@ class ChainSession(Session):
     def __init__(self, bundle: Bundle, chain: Chain) -> None:
         variant = Variant("chain/steps", "chain", "mixed", "")
         choice = Choice(variant, "chain", "cpu", None, "its steps choose their own engines")
-        super().__init__(bundle, choice, _NoTensors(bundle.manifest.name), DEFAULTS)
+        super().__init__(bundle, choice, NoTensors(partial(_no_tensors, bundle.manifest.name)), DEFAULTS)
         self.chain = chain
 
     def report(self) -> Report:
         """Tell what runs."""
         steps = ", ".join(self.chain.steps)
         return Report(self.bundle.label, "chain/steps", "chain", "", "auto", "cpu", (), 0, (), f"steps {steps}", ())
-
-
-class _NoTensors(Runnable):
-    """Refuses tensors."""
-
-    placement = Placement("cpu")
-    inputs = ()
-    outputs = ()
-    is_thread_safe = True
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def run(
-        self,
-        feeds: Mapping[str, Array],  # noqa: ARG002
-        outputs: Sequence[str],  # noqa: ARG002
-        into: Mapping[str, Array],  # noqa: ARG002
-        keep: Collection[str],  # noqa: ARG002
-    ) -> dict[str, Array]:
-        """Refuse.
-
-        Raises:
-            InputError: Always.
-        """
-        raise _no_tensors(self._name)
-
-    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:  # noqa: ARG002
-        raise _no_tensors(self._name)
-
-    def close(self) -> None:
-        """Give back nothing: the chain has it."""
 
 
 def _no_tensors(name: str) -> InputError:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.backends.base import Placement, Runnable
 from edge_infer.errors import BackendError, InputError
 from edge_infer.generation.generate import generate
 from edge_infer.generation.slots import Slots
@@ -15,17 +15,14 @@ from edge_infer.runtime.selection import Choice
 from edge_infer.runtime.session import Report, Session
 from edge_infer.server.execution.batch_probe import Probe
 from edge_infer.server.execution.loaded_model import LoadedModel
+from edge_infer.server.execution.no_tensors import NoTensors
 from edge_infer.server.execution.text_request import no_tensors
 from edge_infer.server.execution.text_runner import TextRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from edge_infer.backends.base import Call
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.generation.generator import Generator
     from edge_infer.server.scheduling.batcher import BatchLimits
-    from edge_infer.tensors.tensor import Array
 
 
 class TextLimits(NamedTuple):
@@ -76,40 +73,13 @@ class TextSession(Session):
     def __init__(self, bundle: Bundle, generator: Generator) -> None:
         variant = bundle.manifest.variant(generator.report().variant)
         choice = Choice(variant, "generation", "cpu", None, "it generates text")
-        super().__init__(bundle, choice, _NoTensors(bundle.manifest.name), DEFAULTS)
+        super().__init__(bundle, choice, NoTensors(partial(no_tensors, bundle.manifest.name)), DEFAULTS)
         self.generator = generator
 
     def report(self) -> Report:
         """Tell what runs."""
         found = self.generator.report()
         return Report(found.model, found.variant, "generation", "", "cpu", "cpu", (), 0, (), f"mode {found.mode}", ())
-
-
-class _NoTensors(Runnable):
-    """Refuses tensors."""
-
-    placement = Placement("cpu")
-    inputs = ()
-    outputs = ()
-    is_thread_safe = True
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def run(
-        self,
-        feeds: Mapping[str, Array],  # noqa: ARG002
-        outputs: Sequence[str],  # noqa: ARG002
-        into: Mapping[str, Array],  # noqa: ARG002
-        keep: Collection[str],  # noqa: ARG002
-    ) -> dict[str, Array]:
-        raise no_tensors(self._name)
-
-    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:  # noqa: ARG002
-        raise no_tensors(self._name)
-
-    def close(self) -> None:
-        """Give back nothing: the generator has it."""
 
 
 def load_text_model(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from edge_infer.errors import ConversionError, UnsupportedOperator
 from edge_infer_converters import convert
+from edge_infer_converters.engine import make_session
+from edge_infer_converters.passes.quantized_operators import to_quantizers
 from edge_infer_converters.passes.quantized_weights import store_quantized_weights
 from edge_infer_converters.writers.tflite.writer import FloatGraph
 from tests.support import zoo
@@ -339,3 +341,32 @@ def test_a_value_that_is_read_as_float_too_is_not_rounded() -> None:
     assert len(written.data) < 0.7 * len(aware(per_channel=True)), "its weights are int8"
     wanted = run_onnx(model.SerializeToString(), feeds)["z"]
     assert (np.abs(run_tflite(written.data, feeds)["z"] - wanted) < 1e-4).mean() > 0.99, "but for rounding of ties"
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_alpha_of_a_quantized_product_scales_its_bias_too(alpha: float) -> None:
+    rng = np.random.default_rng(3)
+    stored = {
+        "as": np.float32(0.02),
+        "az": np.uint8(10),
+        "bs": np.float32(0.01),
+        "bz": np.int8(0),
+        "b": rng.integers(-100, 100, (4, 3)).astype(np.int8),
+        "c": np.array([1000, -2000, 3000], np.int32),
+    }
+    names = ["a", "as", "az", "b", "bs", "bz", "c"]
+    node = helper.make_node("QGemm", names, ["y"], domain="com.microsoft", alpha=alpha)
+    ends = (
+        [helper.make_tensor_value_info("a", TensorProto.UINT8, [2, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+    )
+    weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in stored.items()]
+    domains = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", *ends, weights), opset_imports=domains, ir_version=8)
+    feeds = {"a": rng.integers(0, 255, (2, 4)).astype(np.uint8)}
+
+    given, made = (
+        make_session(one.SerializeToString(), "g").run(None, feeds)[0] for one in (model, to_quantizers(model))
+    )
+
+    np.testing.assert_allclose(made, given, rtol=1e-5)

@@ -265,6 +265,8 @@ class _Writing:
         places = _BIASES[node.op_type]
         bias, *scales = (numpy_helper.to_array(self._stored[node.input[place]]) for place in places)
         value = bias.astype(np.float64) * scales[0].astype(np.float64).reshape(-1) * scales[1].reshape(-1)
+        # QGemm adds its bias to the integers before `alpha` scales them, Gemm behind it.
+        value *= {attribute.name: attribute.f for attribute in node.attribute}.get("alpha", 1.0)
         name = self._fresh(f"{node.input[places[0]]}/float")
         self._graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), name))
         return name

@@ -215,12 +215,13 @@ class Chain:
         made: list[Any] = gather(shape, results)
         return made, len(single), len(single) - len(wanted)
 
-    @staticmethod
-    def _key(described: Described, read: Mapping[str, Any]) -> str | None:
+    def _key(self, described: Described, read: Mapping[str, Any]) -> str | None:
         digests = {name: digest(value) for name, value in read.items()}
         if None in digests.values():
             return None
-        facts = [described.identity, described.step.server, sorted(digests.items())]
+        # Another device or engine may take another variant.
+        place = [described.step.server, self._opening.options["device"], self._opening.options["backend"]]
+        facts = [described.identity, place, sorted(digests.items())]
         return sha256(json.dumps(facts, sort_keys=True).encode())
 
     def _answer(self, values: Mapping[str, list[Any]], row: int) -> Any:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def test_a_command_that_hangs_is_ended_and_the_next_one_runs(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "model.onnx")
+    os.mkfifo(tmp_path / "chain.json")
     assert warm_command.run(["--version"]).returncode == 0
 
     with pytest.raises(subprocess.TimeoutExpired):
-        warm_command.run(["inspect", "model.onnx"], cwd=tmp_path, timeout_s=0.5)
+        warm_command.run(["chain", "chain.json", "-o", "x"], cwd=tmp_path, timeout_s=0.5)
 
     with pytest.raises(OSError, match="No such device"):  # nobody reads it any more
-        os.close(os.open(tmp_path / "model.onnx", os.O_WRONLY | os.O_NONBLOCK))
+        os.close(os.open(tmp_path / "chain.json", os.O_WRONLY | os.O_NONBLOCK))
     assert warm_command.run(["--version"]).returncode == 0
 
 

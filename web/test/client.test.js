@@ -19,6 +19,7 @@ class FakeWorker {
   terminate() {
     this.isTerminated = true;
   }
+  addEventListener() {}
 }
 test("Python is refused where there are no workers", async () => {
   const { loadPython } = await import("../src/index.js");

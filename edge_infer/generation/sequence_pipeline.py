@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.bundle import Bundle
@@ -63,7 +64,7 @@ async def open_pipeline_async(
     return await run_in_thread(lambda: open_pipeline(bundle, task, options))
 
 
-class _Sequences(Pipeline):
+class _Sequences(Pipeline, ABC):
     """A model that is called like a pipeline.
 
     Args:
@@ -139,8 +140,8 @@ class _Sequences(Pipeline):
 
     _takes: tuple[str, ...] = ()
 
-    def _one(self, value: Any, arguments: dict[str, Any]) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _one(self, value: Any, arguments: dict[str, Any]) -> Any: ...
 
 
 class SpeechRecognition(_Sequences):

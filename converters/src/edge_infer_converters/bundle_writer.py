@@ -42,7 +42,7 @@ class BundleWriter:
     Args:
         path: The folder to write.
         force: Whether to replace a bundle that is there.
-        source: Where the model came from, for the manifest; None where that is no public place.
+        source: Where the model came from, for the manifest; None where it came from a local file.
 
     Raises:
         BundleError: Something is there already, or the folder to write into is missing.

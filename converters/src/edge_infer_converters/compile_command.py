@@ -145,7 +145,7 @@ def _table_of(bundle: Bundle, variant: str | None) -> tuple[str, onnx.ModelProto
 
 
 def _as_tflite(source: Path) -> bytes | onnx.ModelProto:
-    """Write a float model as TFLite; a model over tables is returned as it is."""
+    """Write a float model as TFLite; return a model over tables unchanged."""
     from edge_infer.errors import ConversionError
     from edge_infer_converters.sources.factory import open_source
     from edge_infer_converters.sources.onnx import SourceModel

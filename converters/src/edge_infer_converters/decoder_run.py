@@ -7,16 +7,16 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.manifest import Variant
-from edge_infer.errors import EdgeInferError, InputError, listed
+from edge_infer.errors import EdgeInferError
 from edge_infer.generation import vectors
 from edge_infer.generation.config import BLOCK
 from edge_infer.generation.weight_file import Encoded, write_weight_file
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.bundle_writer import BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import DecoderConversion, DecoderVariant
+from edge_infer_converters.generation_options import check_options
 from edge_infer_converters.measure import generation_vectors
 from edge_infer_converters.measure.variant_quality import describe_machine
-from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report.reporter import step
 from edge_infer_converters.sources.decoder.origin import Origin
 from edge_infer_converters.writers.decoder.spool import Spool
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.generation.weight_file import Encoding
+    from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.sources.decoder.describe import Described
     from edge_infer_converters.sources.decoder.tensors import SourceTensor
@@ -36,20 +37,6 @@ TASK = "text-generation"
 #: The preferred first.
 PRECISIONS: dict[str, Encoding] = {"int4": "int4", "int8": "int8", "fp16": "f16", "fp32": "f32"}
 _USUAL = ("int4", "int8")
-# By attribute of a recipe the options that fill it: none of them means anything to a decoder.
-_OPTIONS = {
-    "formats": "--format",
-    "keep_all": "--keep-all",
-    "budget": "--max-loss, --min-sqnr, --max-size, --max-latency-ratio and --metric",
-    "targets": "--target",
-    "source": "--shape, --bind, --layout, --opset and --allow-baked",
-    "tflite_io": "--tflite-io",
-    "calibrate": "--calibrate",
-    "is_cached": "--no-cache",
-    "keep_names": "--keep-names",
-    "prunes": "--prune-dead-channels",
-    "goldens": "--goldens",
-}
 
 
 def convert(
@@ -83,7 +70,7 @@ def convert(
         InputError: An option does not apply to decoders.
         BundleError: The output exists or cannot be written.
     """
-    asked = _precisions(recipe, given)
+    asked = check_options("A model that generates text", recipe, given, (TASK,), PRECISIONS)
     with ExitStack() as stack:
         writer = stack.enter_context(BundleWriter(output, force=force, source=source))
         origin = stack.enter_context(Origin(place))
@@ -165,32 +152,6 @@ def _say_requantized(tensors: Sequence[SourceTensor], precisions: Sequence[str],
             "and lose more",
             "--precision int8 takes their blocks over",
         )
-
-
-def _precisions(recipe: Recipe, given: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the precisions to make, none where none is asked for, and refuse what does not apply.
-
-    Raises:
-        InputError: An option does not apply, or a precision is none of a decoder.
-    """
-    refused = [flag for flag, value in given.items() if value is not None and not (flag == "--task" and value == TASK)]
-    usual = Recipe()
-    refused += [flags for name, flags in _OPTIONS.items() if getattr(recipe, name) != getattr(usual, name)]
-    if refused:
-        raise InputError(
-            f"A model that generates text is converted without {' and '.join(refused)}",
-            hint="edge-infer convert FOLDER -o OUT.bundle; --precision, --name, --model-version and --force apply",
-            options=refused,
-        )
-    wanted = recipe.precisions or ()
-    unknown = [one for one in wanted if one not in PRECISIONS]
-    if unknown:
-        raise InputError(
-            f"A model that generates text has no precision `{unknown[0]}`; choose from {listed(list(PRECISIONS))}",
-            hint="--precision int4,int8",
-            allowed=list(PRECISIONS),
-        )
-    return tuple(one for one in PRECISIONS if one in wanted)
 
 
 def _write(

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from edge_infer.bundle.manifest import State, Variant
-from edge_infer.errors import BundleError, ConversionError, InputError, UnsupportedModel, listed
+from edge_infer.errors import BundleError, ConversionError, UnsupportedModel
 from edge_infer.generation.encoder_decoder import KIND
 from edge_infer.generation.speech import Speech
 from edge_infer.tasks.text.definition import MAX_FILE_BYTES
@@ -17,10 +17,10 @@ from edge_infer.tasks.text.tokenizer import Tokenizer
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.bundle_writer import BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import DecoderConversion, DecoderVariant
+from edge_infer_converters.generation_options import check_options
 from edge_infer_converters.measure.variant_quality import describe_machine
 from edge_infer_converters.passes.fp16 import to_fp16
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
-from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report.reporter import step
 from edge_infer_converters.sources.decoder.files import optional_object, read_bytes, read_object
 from edge_infer_converters.sources.decoder.shards import Shards
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.sources.encoder_decoder.pair import Pair
 
@@ -82,8 +83,9 @@ def convert(
     """
     document = read_object(folder / "config.json")
     kind = str(document["model_type"])
-    task = _task(kind, given)
-    precisions = _precisions(recipe, given)
+    tasks = (SPEECH,) if kind == "whisper" else _TEXT_TASKS
+    precisions = check_options(f"A {kind}", recipe, given, tasks, _MAKERS) or _USUAL
+    task = str(given.get("--task") or tasks[0])
     with ExitStack() as stack:
         writer = stack.enter_context(BundleWriter(output, force=force, source=source))
         shards = stack.enter_context(Shards(folder))
@@ -124,49 +126,6 @@ def convert(
         writer.write_quality({"revision": revision, "machine": describe_machine(), "variants": variants})
         writer.commit()
     return result
-
-
-def _task(kind: str, given: Mapping[str, object]) -> str:
-    """Return the task, and refuse what does not apply.
-
-    Raises:
-        InputError: An option does not apply.
-    """
-    allowed = (SPEECH,) if kind == "whisper" else _TEXT_TASKS
-    task = given.get("--task")
-    refused = [
-        flag for flag, value in given.items() if value is not None and not (flag == "--task" and task in allowed)
-    ]
-    if refused:
-        raise InputError(
-            f"A {kind} is converted without {' and '.join(refused)}",
-            hint=f"--precision, --name, --model-version, --force and --task apply; tasks are {listed(list(allowed))}",
-            options=refused,
-        )
-    return str(task or allowed[0])
-
-
-def _precisions(recipe: Recipe, given: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the precisions to make.
-
-    Raises:
-        InputError: One is not known, or another option of the recipe was given.
-    """
-    del given
-    if recipe != Recipe() and recipe != Recipe(precisions=recipe.precisions):
-        raise InputError(
-            "A model with an encoder and a decoder is converted as its folder says",
-            hint="--precision, --name, --model-version, --force and --task apply",
-        )
-    wanted = recipe.precisions or _USUAL
-    unknown = [one for one in wanted if one not in _MAKERS]
-    if unknown:
-        raise InputError(
-            f"A model with an encoder and a decoder has no precision `{unknown[0]}`: {listed(list(_MAKERS))} are made",
-            hint="--precision fp32,int8",
-            allowed=list(_MAKERS),
-        )
-    return tuple(one for one in _MAKERS if one in wanted)
 
 
 def _tokenizer(folder: Path) -> tuple[bytes, Tokenizer]:

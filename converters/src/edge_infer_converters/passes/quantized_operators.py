@@ -72,7 +72,7 @@ def has_quantizers(model: onnx.ModelProto) -> bool:
 def to_quantizers(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy whose only operators on quantized numbers are `QuantizeLinear` and `DequantizeLinear`.
 
-    What has no float form here stays as it is.
+    Operators without a float form here are kept.
     """
     changed = onnx.ModelProto()
     changed.CopyFrom(model)

@@ -88,7 +88,7 @@ def described_gguf(file: GgufFile) -> tuple[Described, dict[str, GgufTensor]]:
 
     Raises:
         ConversionError: A field or a tensor is missing or wrong.
-        UnsupportedModel: The architecture is not read, or asks for what is not supported.
+        UnsupportedModel: The architecture, or a feature that it needs, is not supported.
     """
     name = file.metadata.get("general.architecture")
     found = ARCHITECTURES.get(name) if isinstance(name, str) else None

@@ -8,6 +8,7 @@ that make a token, the best score first.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import UnsupportedModel, listed
@@ -102,9 +103,8 @@ def _tokens(file: GgufFile) -> tuple[list[str], list[int]]:
     tokens = _list(file, "tokens", str)
     if not tokens or len(tokens) > _MOST_TOKENS:
         raise file.wrong(f"`tokenizer.ggml.tokens` has {len(tokens)} tokens, expected 1 to {_MOST_TOKENS}")
-    if len(set(tokens)) < len(tokens):
-        seen = set[str]()
-        double = next(one for one in tokens if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+    double, count = Counter(tokens).most_common(1)[0]
+    if count > 1:
         raise file.wrong(f"`tokenizer.ggml.tokens` has {double!r} twice")
     kinds = _list(file, "token_type", int) if "tokenizer.ggml.token_type" in file.metadata else [_NORMAL] * len(tokens)
     if len(kinds) != len(tokens):

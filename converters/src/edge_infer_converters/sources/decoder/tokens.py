@@ -126,7 +126,7 @@ def tokens_of(around: Around, config: DecoderConfig) -> Tokens:
         files[TEMPLATE_NAME] = around.template
         generate["chat_template"] = TEMPLATE_NAME
     else:
-        notes.append(("There is no chat template: the bundle takes prompts, and no messages", ""))
+        notes.append(("There is no chat template: the bundle takes prompts, not messages", ""))
     bos = _first(_ids("bos_token_id", config, advice, document), tokenizer.token_to_id(special.get("bos_token", "")))
     if bos is not None:
         generate["bos"] = bos

@@ -7,6 +7,7 @@ import base64
 import http.client
 import json
 from hashlib import sha256
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -259,6 +260,25 @@ def test_one_device_neither_fills_the_database_nor_erases_the_trials_of_others()
 
     assert [(halt.failed, halt.tried) for halt in fleet.halts()] == [(3, 3)]
     assert fleet._database.execute("SELECT count(*) FROM trials WHERE device = 'd9'").fetchone()[0] == 8
+
+
+def test_the_overview_of_a_fleet_is_of_one_moment() -> None:
+    fleet = Fleet()
+
+    def report_all() -> None:
+        for number in range(2000):
+            fleet.add(Report(f"d{number}", "linear", result="ok"))
+
+    writer = Thread(target=report_all)
+    writer.start()
+    seen = []
+    while writer.is_alive():
+        seen.append(fleet.overview())
+    writer.join()
+
+    assert all(found.devices == sum(row["updates"] for row in found.totals) for found in seen)
+    assert all(found.devices == sum(row["devices"] for row in found.versions) for found in seen)
+    assert len({found.devices for found in seen}) > 10
 
 
 def test_reports_name_a_bounded_number_of_models() -> None:

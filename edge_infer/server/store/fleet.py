@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import contextmanager
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError, StoreError
@@ -57,6 +57,17 @@ class Halt(NamedTuple):
     tried: int
 
 
+class Overview(NamedTuple):
+    """The devices at one moment: how many, and the rows of each table."""
+
+    devices: int
+    versions: list[dict[str, Any]]
+    totals: list[dict[str, Any]]
+    halts: list[Halt]
+    failing: list[dict[str, Any]]
+    latest: list[dict[str, Any]]
+
+
 class Fleet:
     """The devices that reported.
 
@@ -70,7 +81,7 @@ class Fleet:
 
     def __init__(self, path: Path | None = None, *, max_devices: int = MAX_DEVICES) -> None:
         self._max_devices = max_devices
-        self._lock = Lock()
+        self._lock = RLock()
         try:
             self._database = sqlite3.connect(":memory:" if path is None else path, check_same_thread=False)
             self._database.row_factory = sqlite3.Row
@@ -162,6 +173,13 @@ class Fleet:
                 (model, HALT_FAILURES, HALT_SHARE),
             ).fetchall()
         return [Halt(**dict(row)) for row in rows]
+
+    def overview(self, *, latest: int = 100) -> Overview:
+        """Read all that the fleet's pages show at one moment: no report is taken in between."""
+        with self._lock:
+            return Overview(
+                len(self), self.versions(), self.totals(), self.halts(), self.failing(), self.latest(latest)
+            )
 
     def versions(self) -> list[dict[str, Any]]:
         """Count the devices of each model by the version that they run, the newest first."""

@@ -33,14 +33,14 @@ _EMPTY = """<div class="card"><h2>No device has reported yet</h2>
 def render(fleet: Fleet, *, now_s: float | None = None) -> str:
     """Return the page as HTML."""
     now_s = time.time() if now_s is None else now_s
-    versions, totals, failing = fleet.versions(), fleet.totals(), fleet.failing()
-    body = [_cards(len(fleet), versions, totals, len(failing)) if len(fleet) else _EMPTY]
-    body += [_halted(halt) for halt in fleet.halts()]
+    devices, versions, totals, halts, failing, latest = fleet.overview(latest=50)
+    body = [_cards(devices, versions, totals, len(failing)) if devices else _EMPTY]
+    body += [_halted(halt) for halt in halts]
     body += [_model(name, rows) for name, rows in _by_model(versions).items()]
     if failing:
         body.append(_devices("Failures", failing, now_s))
-    if len(fleet):
-        body.append(_devices("Heard of last", fleet.latest(50), now_s))
+    if devices:
+        body.append(_devices("Heard of last", latest, now_s))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Fleet · edge-infer</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="10">'

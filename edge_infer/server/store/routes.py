@@ -152,14 +152,8 @@ class StoreRoutes:
         """Describe the fleet as JSON."""
         if not self._may(request):
             return self._strange("This server shows its fleet only with its token")
-        document = {
-            "devices": len(self.fleet),
-            "versions": await to_thread.run_sync(self.fleet.versions),
-            "totals": await to_thread.run_sync(self.fleet.totals),
-            "halts": await self._halts(None),
-            "failing": await to_thread.run_sync(self.fleet.failing),
-            "latest": await to_thread.run_sync(self.fleet.latest),
-        }
+        found = await to_thread.run_sync(self.fleet.overview)
+        document = found._asdict() | {"halts": [halt._asdict() for halt in found.halts]}
         return json_answer(document, NO_STORE)
 
     async def page(self, request: Request) -> Response:

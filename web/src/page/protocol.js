@@ -44,6 +44,7 @@
  * @property {import("../bundle/bundle.js").EngineName} [backend]
  * @property {"auto" | "wasm" | "webgpu"} [device]
  * @property {boolean} [strict] Whether it has to run on that device.
+ * @property {number} [latencyBudgetMs] What a run may take, as far as it was measured here.
  * @property {boolean} keep
  * @property {string} [apiKey] What the server asks for.
  * @property {EngineSettings} settings

@@ -85,7 +85,7 @@ function blobOf(code) {
 }
 
 /** @returns {number} How many threads are taken unasked, where there are any. */
-function usual() {
+export function usual() {
   return Math.max(1, Math.min(MAX_THREADS, navigator.hardwareConcurrency >> 1));
 }
 

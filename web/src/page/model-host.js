@@ -1,6 +1,6 @@
 /** Hold engines and models, and answer what sessions ask: in a worker, or on the thread that asks. */
 
-import { bundleOfFiles, fetchBundle, openBundle, runnable } from "../bundle/bundle.js";
+import { bundleOfFiles, decide, fetchBundle, openBundle, runnable } from "../bundle/bundle.js";
 import { startEngine } from "../engines/open.js";
 import { InferError } from "../errors.js";
 import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../bundle/measured.js";
@@ -54,7 +54,8 @@ export async function handle(request, signal, onProgress) {
       const found = runnable(manifest, request.variant, request.backend);
       const variants = found.map(({ id, format, file }) => ({ id, format, bytes: sizes.get(file) ?? 0 }));
       const isMeasured = fastest((await recallMeasured(await ownStore(), revision)).rows, request) !== undefined;
-      return [{ model: `${manifest.name}@${revision.slice(0, 6)}`, revision, variants, isMeasured }, []];
+      const rule = decide(manifest, undefined, request).chosen.id;
+      return [{ model: `${manifest.name}@${revision.slice(0, 6)}`, revision, variants, rule, isMeasured }, []];
     }
     case "check": {
       const { url, settings, keep, ...asked } = request;

@@ -105,6 +105,18 @@ export function allowThreadScript({ href }) {
   }
 }
 
+/**
+ * @param {unknown} cause Why an engine did not start with threads.
+ * @returns {string} What to do: about the page's policy only where the browser names it.
+ */
+export function hintForStart(cause) {
+  const said = String(cause);
+  if (/trusted ?(script|types)/i.test(said)) return "let the page's Content-Security-Policy say `trusted-types edge-infer default`";
+  if (/security ?policy|\bCSP\b|worker-src/i.test(said)) return "let the page's Content-Security-Policy say `worker-src 'self' blob:`";
+  if (/memory|allocat/i.test(said)) return "close other pages, or ask for one thread";
+  return "ask for one thread, which needs none of this";
+}
+
 /** @param {string} why Said on the console, once. @param {string} hint */
 export function warnOfOneThread(why, hint) {
   if (isWarned) return;

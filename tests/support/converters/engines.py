@@ -9,6 +9,9 @@ import onnx
 import onnxruntime
 from ai_edge_litert.interpreter import Interpreter
 
+from edge_infer_converters.writers.onnx import to_onnx
+from edge_infer_converters.writers.tflite import reading
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,6 +36,13 @@ def run_tflite(model: bytes, feeds: Arrays) -> dict[str, Any]:
     (signature,) = interpreter.get_signature_list()
     runner = interpreter.get_signature_runner(signature)
     return {name: np.array(value) for name, value in runner(**feeds).items()}
+
+
+def onnx_of_tflite(data: bytes) -> bytes:
+    """Write a TFLite file as ONNX; a checker has looked at it."""
+    made = to_onnx(reading.read(data, "model.tflite").graph, "model")
+    onnx.checker.check_model(made, full_check=True)
+    return bytes(made.SerializeToString())
 
 
 def random_feeds(model: bytes, batch: int = 1, seed: int = 0) -> dict[str, Any]:

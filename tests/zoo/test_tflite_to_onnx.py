@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 import pytest
 
 from edge_infer.errors import EdgeInferError
 from edge_infer_converters.data.calibration import random_set_that_runs
 from edge_infer_converters.sources.tflite import load
 from tests.support import real_models
-from tests.support.converters.engines import run_onnx
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tests.support.converters.engines import near, run_onnx
 
 ZOO = real_models.folder()
 NAMES = [] if ZOO is None else [path.name for path in real_models.paths(ZOO) if path.suffix == ".tflite"]
 REFUSED = {
-    "coco_ssd.tflite": "TFLite_Detection_PostProcess",
     "keyword_scr8.tflite": "LiteRT crashes",
     "keyword_scrambled.tflite": "SVDF",
     "mbv1_edgetpu.tflite": "edgetpu-custom-op",
@@ -35,19 +28,6 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(ZOO is None, reason="EDGE_INFER_ZOO names no folder of real models"),
 ]
-
-
-def near(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> dict[str, float]:
-    """Return, of floats, the decibels of signal by error; of integers the share of values within a step."""
-    found = {}
-    for name, value in wanted.items():
-        assert (got[name].shape, got[name].dtype) == (value.shape, value.dtype)
-        error = got[name].astype(float) - value.astype(float)
-        if value.dtype.kind == "f":
-            found[name] = min(10 * np.log10((value.astype(float) ** 2).sum() / max((error**2).sum(), 1e-30)), 120)
-        else:
-            found[name] = float(np.mean(np.abs(error) <= 1))
-    return found
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in REFUSED])

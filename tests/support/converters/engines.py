@@ -45,6 +45,19 @@ def onnx_of_tflite(data: bytes) -> bytes:
     return bytes(made.SerializeToString())
 
 
+def near(wanted: Arrays, got: Arrays) -> dict[str, float]:
+    """Return, of floats, the decibels of signal by error; of integers the share of values within a step."""
+    found = {}
+    for name, value in wanted.items():
+        assert (got[name].shape, got[name].dtype) == (value.shape, value.dtype)
+        error = got[name].astype(float) - value.astype(float)
+        if value.dtype.kind == "f":
+            found[name] = min(10 * np.log10((value.astype(float) ** 2).sum() / max((error**2).sum(), 1e-30)), 120)
+        else:
+            found[name] = float(np.mean(np.abs(error) <= 1))
+    return found
+
+
 def random_feeds(model: bytes, batch: int = 1, seed: int = 0) -> dict[str, Any]:
     """Draw inputs of a model whose free dimensions are batches."""
     rng = np.random.default_rng(seed)

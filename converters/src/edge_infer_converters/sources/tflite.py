@@ -82,29 +82,30 @@ class TFLiteSource(Source):
 
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:
         """Return the graph of the file, or why it can only be kept unchanged, and what keeps it from being ONNX."""
-        if isinstance(self.graph, EdgeInferError):
-            return Support((), self.graph, onnx=self.graph)
+        refused = self.graph if isinstance(self.graph, EdgeInferError) else None
+        graph = None if isinstance(self.graph, EdgeInferError) else self.graph
         if "onnx" not in formats:
-            return Support((), None, self.graph)
+            return Support((), refused, graph)
         try:
             made = self._to_onnx()
-        except UnsupportedOperator as error:
-            return Support((), None, self.graph, onnx=error)
-        return Support(tuple(page_lacks(made)) if {"any", "web"} & set(targets) else (), None, self.graph)
+        except (UnsupportedModel, UnsupportedOperator) as error:
+            return Support((), refused, graph, onnx=error)
+        return Support(tuple(page_lacks(made)) if {"any", "web"} & set(targets) else (), refused, graph)
 
     def release(self, formats: Sequence[str]) -> tuple[TFLiteSource, onnx.ModelProto]:
         """Return this source, and the same as ONNX where that is to be written."""
         import onnx
 
-        is_wanted = "onnx" in formats and not isinstance(self.graph, EdgeInferError)
-        return self, self._to_onnx() if is_wanted else onnx.ModelProto()
+        return self, self._to_onnx() if "onnx" in formats else onnx.ModelProto()
 
     def _to_onnx(self) -> onnx.ModelProto:
-        from edge_infer_converters.writers.onnx import to_onnx
+        from edge_infer_converters.writers.onnx import SUPPORTED, to_onnx
+        from edge_infer_converters.writers.tflite import reading
 
-        if isinstance(self.graph, EdgeInferError):
-            raise self.graph
-        return to_onnx(self.graph.graph, self.name)
+        graph = self.graph
+        if isinstance(graph, EdgeInferError):  # it cannot be written back; ONNX has a form of one custom operator
+            graph = reading.read(self.data, f"{self.name}.tflite", custom=SUPPORTED)
+        return to_onnx(graph.graph, self.name)
 
     def own_file(self, id_: str) -> bytes | None:
         """Return the bytes of the file for the variant of its own precision."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer_converters.writers.onnx.rules import (
     dense,
+    detections,
     elementwise,
     indexing,
     quantizers,
@@ -35,4 +36,5 @@ RULES: dict[str, Rule] = {
     **resize.RULES,
     **recurrent.RULES,
     **quantizers.RULES,
+    **detections.RULES,
 }

@@ -272,14 +272,12 @@ def write(bundle: Bundle, cases: Sequence[Case], answers: Mapping[str, Sequence[
 def tensors(bundle: Bundle, cases: Sequence[Case]) -> list[list[dict[str, Any]]]:
     """Return for each case, and each run of the model that it takes, what the steps make, by input."""
     definition = definition_of(bundle.manifest)
-    prepared, expand = PreparedSteps(definition, _Model(bundle)), get_task(definition.task).expand
+    prepared = PreparedSteps(definition, _Model(bundle))
     inexact = {name for name, chain in definition.inputs.items() if any(step.name == "audio.log_mel" for step in chain)}
     found = []
     for case in cases:
-        value = made(case)
-        group = [value] if expand is None else expand(value, case.arguments)
         runs = []
-        for one in group:
+        for one in prepared.runs(made(case), case.arguments):
             ready = prepared.before(one, case.arguments)
             facts = {name: _facts([tensor], name in inexact) for name, tensor in ready.tensors.items()}
             facts |= {name: _facts(frames, name in inexact) for name, frames in ready.frames.items()}

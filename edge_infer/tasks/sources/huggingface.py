@@ -231,9 +231,13 @@ class _Folder:
         after, source, prefix = self._after_text(task), SOURCE, None
         if task == "feature-extraction" and "modules.json" in self._files:
             source, prefix = SENTENCES, self._prompt()
+        length = self._fixed_length() or self._max_length()
+        # transformers' own: at most 128 tokens, and half of a window.
+        stride = min(length // 2, 128) if task == "question-answering" and length is not None else None
         tokenize = {
             "step": "text.tokenize",
             "max_length": self._max_length(),
+            "doc_stride": stride,
             "pad_id": self._config.whole("pad_token_id"),
             "pad_to": self._fixed_length(),
             "truncate": {"question-answering": "only_second", "zero-shot-classification": "only_first"}.get(task),

@@ -274,6 +274,7 @@ export const PARAMETERS = {
     tensors: { kind: "names", default: {"ids": "input_ids", "mask": "attention_mask", "types": "token_type_ids"} },
     pad_id: { kind: "whole", default: 0, low: 0, high: 2147483648 },
     pad_to: { kind: "whole", default: null, low: 1, high: 1048576 },
+    doc_stride: { kind: "whole", default: null, low: 0, high: 1048576 },
     truncate: { kind: "choice", default: "longest_first", choices: ["longest_first", "only_first", "only_second"] },
     offsets: { kind: "flag", default: false },
     prefix: { kind: "text", default: null },
@@ -353,7 +354,7 @@ export const TASKS = {
   "fill-mask": { takes: "text", args: [] },
   "text-classification": { takes: "text", args: [] },
   "token-classification": { takes: "text", args: [] },
-  "question-answering": { takes: "text", args: [] },
+  "question-answering": { takes: "text", args: ["doc_stride"] },
   "zero-shot-classification": { takes: "text", args: ["candidate_labels", "hypothesis_template", "multi_label"] },
   "text-ranking": { takes: "text", args: ["top_k"] },
 };

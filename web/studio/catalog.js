@@ -11,6 +11,8 @@ import { InferError } from "../src/index.js";
  * @property {string} [revision]
  * @property {string} [version]
  * @property {string} [task]
+ * @property {string | null} [license] The licence of the weights, where the bundle says it.
+ * @property {string[]} [samples] Paths of pictures or sounds in the bundle to try it on.
  * @property {{id: string, format: string, precision: string, size: number}[]} [variants]
  * @property {import("../src/errors.js").ErrorDocument} [error] What is wrong with its bundle.
  */
@@ -21,6 +23,8 @@ import { InferError } from "../src/index.js";
  * @property {string} revision
  * @property {string} version
  * @property {string} task Empty where the bundle names none.
+ * @property {string} license Empty where the bundle names none.
+ * @property {string[]} samples The addresses of pictures or sounds to try it on.
  * @property {boolean} hasPipeline Whether it answers raw data.
  * @property {TensorSpec[]} inputs
  * @property {TensorSpec[]} outputs
@@ -57,6 +61,8 @@ export async function modelOf(entry) {
     revision: entry.revision ?? "",
     version: entry.version ?? "",
     task: manifest.task ?? "",
+    license: manifest.license ?? "",
+    samples: (manifest.files ?? []).map((/** @type {{path: string}} */ { path }) => path).filter((/** @type {string} */ path) => path.startsWith("samples/")).map((/** @type {string} */ path) => `${url.replace(/\/$/, "")}/${path}`),
     hasPipeline: Boolean(manifest.task && manifest.pipeline),
     inputs: manifest.inputs,
     outputs: manifest.outputs,

@@ -75,7 +75,7 @@ class ModelRoutes:
 
 
 def _described(bundle: Bundle) -> dict[str, Any]:
-    """Give the version, revision and task of a bundle, and its variants with their sizes in bytes."""
+    """Give the version, revision, task, licence and samples of a bundle, and its variants with their sizes in bytes."""
     manifest = bundle.manifest
     variants = [
         {
@@ -87,7 +87,14 @@ def _described(bundle: Bundle) -> dict[str, Any]:
         }
         for variant in manifest.variants
     ]
-    return {"version": manifest.version, "revision": bundle.revision, "task": manifest.task, "variants": variants}
+    return {
+        "version": manifest.version,
+        "revision": bundle.revision,
+        "task": manifest.task,
+        "license": manifest.license,
+        "samples": [path for path in manifest.files if path.startswith("samples/")],
+        "variants": variants,
+    }
 
 
 def open_file_of(model: ServedModel, path: str, open_file: Callable[[Path], Asset]) -> Asset:

@@ -33,7 +33,12 @@ import { InferError } from "../src/index.js";
  * @property {(Variant & {size: number})[]} variants
  */
 
-const MODELS = new URL("../models/", import.meta.url);
+/** An exported page names its list of models; it has no server. */
+const listed = document.querySelector("meta[name=edge-infer-models]")?.getAttribute("content");
+const MODELS = listed ? new URL(listed, location.href.split("#")[0]) : new URL("../models/", import.meta.url);
+
+/** Whether a server of ours answers beside the page. */
+export const HAS_SERVER = !listed;
 
 /** @returns {Promise<Entry[]>} @throws {InferError} The server does not answer. */
 export async function entries() {
@@ -85,7 +90,7 @@ async function json(url) {
   } catch (cause) {
     const kept = recall(url);
     if (kept !== null) return JSON.parse(kept);
-    throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
+    throw new InferError("The server does not answer", "fetch_error", { hint: HAS_SERVER ? "start it again: `edge-infer serve`" : "is the host reachable?", cause });
   }
   const text = await response.text();
   if (response.ok) {

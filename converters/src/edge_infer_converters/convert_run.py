@@ -117,7 +117,12 @@ def convert(
     pair = find_pair(model)
     decoder = None if pair is not None else find_folder(model)
     if pair is not None or decoder is not None:
-        given = {"--calibration": calibration, "--eval": evaluation, "--labels": labels, "--task": task}
+        given: dict[str, object] = {
+            "--calibration": calibration,
+            "--eval": evaluation,
+            "--labels": labels,
+            "--task": task,
+        }
         given |= {"--sample": samples or None, "--preprocess": preprocess, "--measured": measured, "--report": report}
         convert_it = decoder_run.convert if pair is None else encoder_decoder_run.convert
         return convert_it(

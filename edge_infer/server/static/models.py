@@ -67,14 +67,14 @@ class ModelRoutes:
         """Describe a model by its highest version, reading manifests; its URL is under the path `root`."""
         try:
             model = self._repository.get(name)
-            return {"name": name, "url": root + model.url, **_described(model.bundle())}
+            return {"name": name, "url": root + model.url, **described(model.bundle())}
         except EdgeInferError as error:
             if not tolerant:
                 raise
             return {"name": name, "url": root + self._repository.versions(name)[0].url, "error": error.to_json()}
 
 
-def _described(bundle: Bundle) -> dict[str, Any]:
+def described(bundle: Bundle) -> dict[str, Any]:
     """Give the version, revision, task, licence and samples of a bundle, and its variants with their sizes in bytes."""
     manifest = bundle.manifest
     variants = [

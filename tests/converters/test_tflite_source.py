@@ -12,7 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 import edge_infer
 from edge_infer import Bundle
-from edge_infer.errors import ConversionError, InputError
+from edge_infer.errors import ConversionError
 from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.sources.tflite import load
@@ -108,19 +108,3 @@ def test_an_interface_named_by_the_signature_keeps_those_names() -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="cannot be read"):
         convert(tmp_path / "none.tflite", tmp_path / "out.bundle")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"format": "onnx"}, "which --format onnx leaves out"),
-        ({"target": ("web", "cuda")}, "which --target web and cuda leaves out"),
-    ],
-)
-def test_nothing_but_tflite_is_made_of_it(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    (tmp_path / "net.tflite").write_bytes(graph_of(image_net()).write().data)
-
-    with pytest.raises(InputError, match=f"A TFLite file stays TFLite, {said}"):
-        convert(tmp_path / "net.tflite", tmp_path / "net.bundle", **options)
-
-    assert [path.name for path in tmp_path.iterdir()] == ["net.tflite"]

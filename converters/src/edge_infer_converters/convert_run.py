@@ -161,7 +161,7 @@ def convert(
         variants = run.measure(made, data, outputs, metric)
         kept = [one.variant for one in variants if one.is_kept]
         revision = run.write_manifest(kept)
-        if run.found is not None and run.add_vectors():
+        if run.found is not None and run.add_vectors([variant.id for variant in kept]):
             revision = run.write_manifest(kept)
 
         result = Conversion(
@@ -290,7 +290,9 @@ class _Run:
         if removed is not None:
             said = ", ".join(f"{count} of {name}" for name, count in removed.items()) or "none is constant"
             self._reporter.talk(step("Pruned", "channels:   ", said))
-        found = self.model.support(self._recipe.targets, [plan.format for plan in self._plans])
+        formats = [plan.format for plan in self._plans]
+        self.model = self.model.for_formats(formats)
+        found = self.model.support(self._recipe.targets, formats)
         self._graph, self._is_table = found.graph, found.is_table
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
@@ -303,6 +305,8 @@ class _Run:
                 continue
             if is_made_of_graph and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
+            if plan.format == "onnx" and found.onnx is not None:
+                self._leave_out(plan.id, found.onnx)
 
     def check_batch(self, data: CalibrationSet) -> None:
         """Fix the batch of the TFLite files where two samples at once would give other numbers than the model does."""
@@ -450,8 +454,8 @@ class _Run:
         specs = (self.model.inputs, self.model.outputs)
         return self._writer.write_manifest(self.name, self._version, *specs, variants, definition)
 
-    def add_vectors(self) -> bool:
-        """Write the vectors that prove the pipeline; tell whether there are some.
+    def add_vectors(self, kept: Sequence[str]) -> bool:
+        """Write the vectors that prove the pipeline, of the source or the first variant; tell whether there are some.
 
         A pipeline that fails on every made-up input is kept without vectors.
         """
@@ -459,7 +463,7 @@ class _Run:
             return False
         definition = self.found.definition
         try:
-            data = pipeline_vectors.make(self._writer.folder, self._source_id)
+            data = pipeline_vectors.make(self._writer.folder, self._source_id if self._source_id in kept else kept[0])
         except EdgeInferError as error:
             self._reporter.warn(f"Nothing proves the pipeline: {error.message}", error.hint)
             return False
@@ -482,7 +486,7 @@ class _Run:
 
     def _is_stateful(self, plan: VariantPlan, encoded: Encoded) -> bool:
         """Tell whether a variant keeps values of its own: what the source does, not an operator that starts anew."""
-        if self.model.format != "tflite":
+        if self.model.format != "tflite" or plan.format == "onnx":
             return False
         if plan.format == "compiled":
             return bool(read_compiled(encoded.data, plan.id).program.state)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
     import onnx
@@ -75,6 +75,10 @@ class Source(ABC):
     def cleaned(self, opset: int | None, *, prunes: bool) -> tuple[Self, Mapping[str, int] | None]:  # noqa: ARG002
         """Return the model to convert, and the channels removed from each tensor, None without pruning."""
         return self, None
+
+    def for_formats(self, formats: Collection[str]) -> Self:  # noqa: ARG002
+        """Return the source with what it takes to be written in these formats."""
+        return self
 
     def graph_for_one(self, targets: Sequence[str]) -> FloatGraph | None:  # noqa: ARG002
         """Return a TFLite graph with its batch fixed to 1, or None where the source's graph is kept."""

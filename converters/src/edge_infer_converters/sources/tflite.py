@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,10 +21,11 @@ from edge_infer_converters.sources.source import Source
 from edge_infer_converters.support import Support
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
+    from onnx import ModelProto
 
     from edge_infer.formats.tflite import TFLiteFile, TFLiteTensor
     from edge_infer_converters.writers.tflite import FloatGraph
@@ -57,6 +58,7 @@ class TFLiteSource(Source):
         outputs: What it gives.
         precision: What its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
         nbytes: The size of the file.
+        onnx: The same in ONNX, or why there is none; None where ONNX is not asked for.
     """
 
     format: ClassVar = "tflite"
@@ -68,6 +70,7 @@ class TFLiteSource(Source):
     outputs: tuple[TensorSpec, ...]
     precision: str
     nbytes: int
+    onnx: ModelProto | EdgeInferError | None = None
 
     @property
     def count(self) -> str:
@@ -78,11 +81,32 @@ class TFLiteSource(Source):
         """Load the model into LiteRT, without accelerators or with its usual one."""
         return Reference(self, optimised=optimised)
 
+    def for_formats(self, formats: Collection[str]) -> TFLiteSource:
+        """Translate it into ONNX where that is asked for."""
+        from edge_infer_converters.writers.from_tflite import to_onnx
+
+        if "onnx" not in formats:
+            return self
+        try:
+            return replace(self, onnx=to_onnx(self.data, f"{self.name}.tflite"))
+        except (UnsupportedModel, UnsupportedOperator) as error:
+            return replace(self, onnx=error)
+
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:  # noqa: ARG002
-        """Return the graph of the file, or why it can only be kept unchanged."""
+        """Return the graph of the file, or why it can only be kept unchanged, and why ONNX cannot be written."""
+        no_onnx = self.onnx if isinstance(self.onnx, EdgeInferError) else None
+        if no_onnx is not None and set(formats) == {"onnx"}:
+            raise no_onnx
         if isinstance(self.graph, EdgeInferError):
-            return Support((), self.graph)
-        return Support((), None, self.graph)
+            return Support((), self.graph, onnx=no_onnx)
+        return Support((), None, self.graph, onnx=no_onnx)
+
+    def release(self) -> tuple[TFLiteSource, ModelProto]:
+        """Return this source without its ONNX model, and that."""
+        from onnx import ModelProto
+
+        found = self.onnx if isinstance(self.onnx, ModelProto) else ModelProto()
+        return replace(self, onnx=None), found
 
     def own_file(self, id_: str) -> bytes | None:
         """Return the bytes of the file for the variant of its own precision."""

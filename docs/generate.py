@@ -87,15 +87,6 @@ def backends_page() -> str:
     return "\n".join(parts)
 
 
-_TFLITE_ROUNDING = """Integers stay integers. An operator of them stands between DequantizeLinear and QuantizeLinear,
-with TFLite's own scales and zero points, so that engines compute it in integers; what only moves elements moves the
-integers. Rounding differs: TFLite multiplies by a fixed-point number and rounds halves away from zero, ONNX multiplies
-by a float and rounds halves to even. A value may be one step off, rarely, and layers behind it may make more of that.
-Dynamic-range weights stay integers too, and the values are rounded to 8 bits at run time as TFLite does.
-Channels go last to first once where the first convolution reads them, and back once behind the last.
-"""
-
-
 def tflite_page() -> str:
     """Return which ONNX operators the TFLite writer writes, and how."""
     import onnx
@@ -121,25 +112,23 @@ def tflite_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def tflite_to_onnx_page() -> str:
+def onnx_page() -> str:
     """Return which TFLite operators are written as ONNX, and how."""
-    from ai_edge_litert import schema_py_generated as schema
+    from edge_infer.formats.tflite import OPERATORS
+    from edge_infer_converters.writers.onnx.rules import RULES
 
-    from edge_infer_converters.writers.from_tflite.rules import RULES
-
-    known = {name for name in vars(schema.BuiltinOperator) if name.isupper() and not name.startswith("STABLEHLO")}
-    known -= {"CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES"}
     parts = [
         _NOTE,
         "# TFLite operators in ONNX\n",
-        f"Of {len(known)} operators, {len(known & set(RULES))} have a rule. A file with others is refused, with all of "
-        "them named at once.\n",
-        _TFLITE_ROUNDING,
-        "| operator | what is written |\n|---|---|",
+        "- *rule*: the operator has a rule, which may refuse some settings with an error that names them.\n"
+        "- *no*: a file with it is refused; all such operators of a file are named at once.\n",
+        f"{len(RULES)} operators have a rule.\n",
+        "| operator | state | what the rule says |\n|---|---|---|",
     ]
-    for name in sorted({*known, *RULES}):
-        said = (RULES[name].__doc__ or "").splitlines()[0].replace("|", "\\|") if name in RULES else "no rule"
-        parts.append(f"| `{name}` | {said} |")
+    for name in sorted({*OPERATORS, *RULES} - {"CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES"}):
+        rule = RULES.get(name)
+        said = (rule.__doc__ or "").splitlines()[0].replace("|", "\\|") if rule else ""
+        parts.append(f"| `{name}` | {'rule' if rule else 'no'} | {said} |")
     return "\n".join(parts) + "\n"
 
 
@@ -214,8 +203,8 @@ PAGES = {
     "cli.md": cli_page,
     "errors.md": errors_page,
     "backends.md": backends_page,
+    "onnx_operators.md": onnx_page,
     "tflite_operators.md": tflite_page,
-    "tflite_to_onnx.md": tflite_to_onnx_page,
     "node_tests.md": node_tests_page,
     "serve_options.md": serve_options_page,
     "convert_options.md": convert_options_page,

@@ -161,7 +161,7 @@ def convert(
         variants = run.measure(made, data, outputs, metric)
         kept = [one.variant for one in variants if one.is_kept]
         revision = run.write_manifest(kept)
-        if run.found is not None and run.add_vectors([variant.id for variant in kept]):
+        if run.found is not None and run.add_vectors():
             revision = run.write_manifest(kept)
 
         result = Conversion(
@@ -290,9 +290,7 @@ class _Run:
         if removed is not None:
             said = ", ".join(f"{count} of {name}" for name, count in removed.items()) or "none is constant"
             self._reporter.talk(step("Pruned", "channels:   ", said))
-        formats = [plan.format for plan in self._plans]
-        self.model = self.model.for_formats(formats)
-        found = self.model.support(self._recipe.targets, formats)
+        found = self.model.support(self._recipe.targets, [plan.format for plan in self._plans])
         self._graph, self._is_table = found.graph, found.is_table
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
@@ -307,6 +305,8 @@ class _Run:
                 self._leave_out(plan.id, found.tflite)
             if plan.format == "onnx" and found.onnx is not None:
                 self._leave_out(plan.id, found.onnx)
+        if found.onnx is not None and {*self.not_made} == {plan.id for plan in self._plans}:
+            raise found.onnx
 
     def check_batch(self, data: CalibrationSet) -> None:
         """Fix the batch of the TFLite files where two samples at once would give other numbers than the model does."""
@@ -341,7 +341,8 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        self.model, cleaned = self.model.release()
+        left = [plan.format for plan in self._plans if plan.id not in self.not_made]
+        self.model, cleaned = self.model.release(left)
         del self.reference  # its session holds another copy of the weights
         pairs = [State(output, given) for output, given in find_pairs(cleaned).items()]
         if pairs:
@@ -454,8 +455,8 @@ class _Run:
         specs = (self.model.inputs, self.model.outputs)
         return self._writer.write_manifest(self.name, self._version, *specs, variants, definition)
 
-    def add_vectors(self, kept: Sequence[str]) -> bool:
-        """Write the vectors that prove the pipeline, of the source or the first variant; tell whether there are some.
+    def add_vectors(self) -> bool:
+        """Write the vectors that prove the pipeline; tell whether there are some.
 
         A pipeline that fails on every made-up input is kept without vectors.
         """
@@ -463,7 +464,7 @@ class _Run:
             return False
         definition = self.found.definition
         try:
-            data = pipeline_vectors.make(self._writer.folder, self._source_id if self._source_id in kept else kept[0])
+            data = pipeline_vectors.make(self._writer.folder, self._source_id)
         except EdgeInferError as error:
             self._reporter.warn(f"Nothing proves the pipeline: {error.message}", error.hint)
             return False

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.measure.budget import Budget, parse_share, parse_size
 from edge_infer_converters.options import CALIBRATIONS, FORMATS, INTERFACES, LAYOUTS, RECIPE_DEFAULTS
-from edge_infer_converters.passes.int8_static import ENGINE_OPTIONS
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.targets import TARGETS
 from edge_infer_converters.writers.plan import PLANS, VariantPlan
@@ -107,38 +106,47 @@ class Recipe:
     def plans(self, source_precision: str, source_format: str = "onnx") -> tuple[VariantPlan, ...]:
         """List the variants to make of a source, each with its targets; a quantized source is kept unchanged.
 
-        One in ONNX is also written as TFLite in int8, with the scales that it carries. A TFLite file is written as ONNX
-        where that is asked for, or where a target reads nothing else.
+        One in ONNX is also written as TFLite in int8, with the scales that it carries, and one in TFLite as ONNX where
+        that is asked for.
         """
-        if source_precision != "fp32":
-            file = f"{source_format}/model_{source_precision}.{source_format}"
-            kept = VariantPlan(source_format, source_precision, file, self.targets, {})
-            made = self._compiled(source_precision)
-            if source_format == "onnx":
-                return (kept, *self._with_own_scales(source_precision), *made)
-            if made and self.formats == ("compiled",):
-                return made
-            is_kept = "tflite" in (self.formats or ("tflite",)) and self._takers("tflite", source_format)
-            return (*self._translated(source_precision), *((kept,) if is_kept else ()), *made)
+        plans = (
+            self._plans_of_floats()
+            if source_precision == "fp32"
+            else self._plans_of_quantized(source_precision, source_format)
+        )
+        if source_format == "tflite":
+            plans = tuple(plan for plan in plans if plan.format != "onnx" or self._wants_onnx)
+        return plans
+
+    @property
+    def _wants_onnx(self) -> bool:
+        """Whether a TFLite file becomes ONNX too: where it is asked for, or a target reads nothing else."""
+        return "onnx" in self.formats or any("tflite" not in TARGETS[target].formats for target in self.targets)
+
+    def _plans_of_floats(self) -> tuple[VariantPlan, ...]:
         chosen = []
         for plan in PLANS:
-            takers = [one for one in self._takers(plan.format, source_format) if self._wants(one, plan)]
+            takers = [target for target in self.targets if self._wants(target, plan)]
             if takers:
                 chosen.append(self._with_interface(_for_targets(plan, takers)))
         return tuple(chosen)
 
-    def _takers(self, format_: str, source_format: str) -> list[str]:
-        """List the targets that get a format of such a source: ONNX of TFLite only those that ask or need it."""
-        takers = [target for target in self.targets if format_ in TARGETS[target].formats]
-        if source_format == "tflite" and format_ == "onnx" and "onnx" not in self.formats:
-            takers = [target for target in takers if not self.formats and "tflite" not in TARGETS[target].formats]
-        return takers
+    def _plans_of_quantized(self, precision: str, format_: str) -> tuple[VariantPlan, ...]:
+        """List the file itself, and what is written with the scales that it carries."""
+        file = f"{format_}/model_{precision}.{format_}"
+        kept = VariantPlan(format_, precision, file, self.targets, {})
+        made = self._compiled(precision)
+        if format_ == "onnx":
+            return (kept, *self._with_own_scales(precision), *made)
+        as_onnx = self._as_onnx(precision)
+        is_kept = not self.formats or "tflite" in self.formats or not (made or as_onnx)
+        return (*as_onnx, *((kept,) if is_kept else ()), *made)
 
-    def _translated(self, precision: str) -> tuple[VariantPlan, ...]:
-        """List the ONNX variant of a quantized TFLite file, which keeps its integers."""
-        takers = tuple(self._takers("onnx", "tflite"))
-        options = ENGINE_OPTIONS if precision == "int8" else {}
-        return (VariantPlan("onnx", precision, f"onnx/model_{precision}.onnx", takers, options),) if takers else ()
+    def _as_onnx(self, precision: str) -> tuple[VariantPlan, ...]:
+        """List the ONNX variant of a quantized TFLite file: its own integers with DequantizeLinear around them."""
+        takers = [target for target in self.targets if "onnx" in (self.formats or TARGETS[target].formats)]
+        plans = [plan for plan in PLANS if plan.id == f"onnx/{precision}"]
+        return tuple(_for_targets(plan, takers) for plan in plans if takers)
 
     def _with_own_scales(self, precision: str) -> tuple[VariantPlan, ...]:
         """List the TFLite variants of a quantized ONNX file: none but of int8."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import onnx
@@ -76,10 +76,6 @@ class Source(ABC):
         """Return the model to convert, and the channels removed from each tensor, None without pruning."""
         return self, None
 
-    def for_formats(self, formats: Collection[str]) -> Self:  # noqa: ARG002
-        """Return the source with what it takes to be written in these formats."""
-        return self
-
     def graph_for_one(self, targets: Sequence[str]) -> FloatGraph | None:  # noqa: ARG002
         """Return a TFLite graph with its batch fixed to 1, or None where the source's graph is kept."""
         return None
@@ -93,8 +89,8 @@ class Source(ABC):
         """Return the source's bytes where they are this variant unchanged, else None."""
         return None
 
-    def release(self) -> tuple[Self, onnx.ModelProto]:
-        """Return this source without its ONNX weights, and the ONNX model that held them."""
+    def release(self, formats: Sequence[str]) -> tuple[Self, onnx.ModelProto]:  # noqa: ARG002
+        """Return this source without its ONNX weights, and the ONNX model for the variants of these formats."""
         import onnx
 
         return self, onnx.ModelProto()

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,14 +18,15 @@ from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.source import Source
-from edge_infer_converters.support import Support
+from edge_infer_converters.support import Support, page_lacks
+from edge_infer_converters.writers.tflite.graph import dimensions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
+    import onnx
     from ai_edge_litert.interpreter import Interpreter
-    from onnx import ModelProto
 
     from edge_infer.formats.tflite import TFLiteFile, TFLiteTensor
     from edge_infer_converters.writers.tflite import FloatGraph
@@ -58,7 +59,6 @@ class TFLiteSource(Source):
         outputs: What it gives.
         precision: What its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
         nbytes: The size of the file.
-        onnx: The same in ONNX, or why there is none; None where ONNX is not asked for.
     """
 
     format: ClassVar = "tflite"
@@ -70,7 +70,6 @@ class TFLiteSource(Source):
     outputs: tuple[TensorSpec, ...]
     precision: str
     nbytes: int
-    onnx: ModelProto | EdgeInferError | None = None
 
     @property
     def count(self) -> str:
@@ -81,32 +80,32 @@ class TFLiteSource(Source):
         """Load the model into LiteRT, without accelerators or with its usual one."""
         return Reference(self, optimised=optimised)
 
-    def for_formats(self, formats: Collection[str]) -> TFLiteSource:
-        """Translate it into ONNX where that is asked for."""
-        from edge_infer_converters.writers.from_tflite import to_onnx
-
+    def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:
+        """Return the graph of the file, or why it can only be kept unchanged, and what keeps it from being ONNX."""
+        refused = self.graph if isinstance(self.graph, EdgeInferError) else None
+        graph = None if isinstance(self.graph, EdgeInferError) else self.graph
         if "onnx" not in formats:
-            return self
+            return Support((), refused, graph)
         try:
-            return replace(self, onnx=to_onnx(self.data, f"{self.name}.tflite"))
+            made = self._to_onnx()
         except (UnsupportedModel, UnsupportedOperator) as error:
-            return replace(self, onnx=error)
+            return Support((), refused, graph, onnx=error)
+        return Support(tuple(page_lacks(made)) if {"any", "web"} & set(targets) else (), refused, graph)
 
-    def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:  # noqa: ARG002
-        """Return the graph of the file, or why it can only be kept unchanged, and why ONNX cannot be written."""
-        no_onnx = self.onnx if isinstance(self.onnx, EdgeInferError) else None
-        if no_onnx is not None and set(formats) == {"onnx"}:
-            raise no_onnx
-        if isinstance(self.graph, EdgeInferError):
-            return Support((), self.graph, onnx=no_onnx)
-        return Support((), None, self.graph, onnx=no_onnx)
+    def release(self, formats: Sequence[str]) -> tuple[TFLiteSource, onnx.ModelProto]:
+        """Return this source, and the same as ONNX where that is to be written."""
+        import onnx
 
-    def release(self) -> tuple[TFLiteSource, ModelProto]:
-        """Return this source without its ONNX model, and that."""
-        from onnx import ModelProto
+        return self, self._to_onnx() if "onnx" in formats else onnx.ModelProto()
 
-        found = self.onnx if isinstance(self.onnx, ModelProto) else ModelProto()
-        return replace(self, onnx=None), found
+    def _to_onnx(self) -> onnx.ModelProto:
+        from edge_infer_converters.writers.onnx import SUPPORTED, to_onnx
+        from edge_infer_converters.writers.tflite import reading
+
+        graph = self.graph
+        if isinstance(graph, EdgeInferError):  # it cannot be written back; ONNX has a form of one custom operator
+            graph = reading.read(self.data, f"{self.name}.tflite", custom=SUPPORTED)
+        return to_onnx(graph.graph, self.name)
 
     def own_file(self, id_: str) -> bytes | None:
         """Return the bytes of the file for the variant of its own precision."""
@@ -250,9 +249,7 @@ def _spec(name: str, tensor: TFLiteTensor, found: tuple[int, ...] = ()) -> Tenso
         dtype = DType.parse(tensor.dtype)
     except InputError as error:
         raise UnsupportedModel(f"`{name}` is a tensor of {tensor.dtype}", tensor=name) from error
-    names = ["batch", *(f"{name}_{axis}" for axis in range(1, len(tensor.shape)))]
-    dims = [dim if dim >= 0 else names[axis] for axis, dim in enumerate(tensor.signature or found)]
-    return TensorSpec(name, dtype, dims)
+    return TensorSpec(name, dtype, dimensions(name, tensor.signature or found))
 
 
 def _precision(file: TFLiteFile) -> str:

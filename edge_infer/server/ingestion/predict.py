@@ -161,7 +161,7 @@ class PredictEndpoint:
         most = self._context.parsers.most(head, self._max_body_bytes) if is_json else self._max_body_bytes
         body = await call.body(receive, most)
         if isinstance(model, ChainModel):
-            return await predict_chain(model, body, head.media_type, call)
+            return await predict_chain(model, body, head.media_type, call, self._room)
         assert known is not None
         async with self._room:
             values, arguments, is_list = await asyncio.to_thread(_read, body, known, head.media_type, query)

@@ -298,6 +298,34 @@ def flash_of(folder: Path) -> int:
     return int(make(folder, "size").split("\n")[1].split()[0])
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["forest", "boosting", "logistic", "machine", "means", "network"])
+def test_a_model_over_tables_in_c(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("skl2onnx")
+    import onnx
+    from sklearn import cluster, datasets, ensemble, linear_model, neural_network, svm
+
+    from edge_infer_converters.sources import sklearn
+
+    rows, labels = datasets.load_iris(return_X_y=True)
+    estimators: dict[str, Any] = {
+        "forest": ensemble.RandomForestClassifier(10, random_state=0),
+        "boosting": ensemble.GradientBoostingRegressor(n_estimators=8, random_state=0),
+        "logistic": linear_model.LogisticRegression(max_iter=1000),
+        "machine": svm.SVC(probability=True, random_state=0),
+        "means": cluster.KMeans(3, n_init=2, random_state=0),
+        "network": neural_network.MLPClassifier((8,), max_iter=60, random_state=0),
+    }
+    sklearn.export(estimators[name].fit(rows.astype(np.float32), labels), tmp_path / "model.onnx", "the estimator")
+
+    made, checked = compile_to_c(onnx.load(tmp_path / "model.onnx"), name, "table")
+
+    assert checked.startswith("equal to onnxruntime")
+    assert "2 of 2 goldens" in make(written(tmp_path / "c", made), "test")
+    if ARM:
+        assert "2 of 2 goldens" in make(tmp_path / "c", "qemu")
+
+
 @needs_arm
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)

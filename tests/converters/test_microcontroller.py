@@ -299,6 +299,7 @@ def flash_of(folder: Path) -> int:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # of scikit-learn, of few steps and of what it will drop
 @pytest.mark.parametrize("name", ["forest", "boosting", "logistic", "machine", "means", "network"])
 def test_a_model_over_tables_in_c(name: str, tmp_path: Path) -> None:
     pytest.importorskip("skl2onnx")

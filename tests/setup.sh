@@ -98,6 +98,11 @@ if [ "${1:-}" = all ] && [ ! -d tests/bundlers/node_modules/next ]; then
   npm --prefix tests/bundlers ci --no-audit --no-fund
 fi
 
+# A host of Python in a page, for `make check-all`; 12 MB.
+if [ "${1:-}" = all ] && [ ! -d tests/hosts/node_modules/@pyscript/core ]; then
+  npm --prefix tests/hosts ci --no-audit --no-fund --ignore-scripts
+fi
+
 # It runs the kernels of text generation that are built for ARM.
 if [ "${1:-}" = all ] && ! command -v qemu-aarch64 >/dev/null; then
   as_root apt-get update -q

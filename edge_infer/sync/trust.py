@@ -198,7 +198,7 @@ class _Fetcher(FetcherInterface):
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         try:
-            yield from self._source.stream(url, 0)
+            yield from self._source.stream(url.lstrip("/"), 0)  # python-tuf puts a `/` behind an empty prefix
         except FetchError as error:
             status = error.details.get("status", 0)
             if status in (403, 404):

@@ -19,6 +19,7 @@ _ICON = (
 _WORDS = {
     "ok": ("updated", "good"),
     "current": ("up to date", "good"),
+    "rolled_back": ("rolled back by hand", "quiet"),
     "held": ("waits for its turn", "quiet"),
     "fetch_failed": ("could not fetch", "bad"),
     "refused": ("not trusted", "bad"),

@@ -69,9 +69,13 @@ function expression(piece) {
     if (word[0] === "*") source += ".*";
     else if (word === "?") source += ".";
     else if (word.length > 1 && word[0] === "[") source += inBrackets(word.slice(1, -1));
-    else source += word.replace(/[\\^$.*+?()[\]{}|/-]/, "\\$&");
+    else source += word.replace(/[\\^$.*+?()[\]{}|/]/, "\\$&");
   }
-  return new RegExp(`^${source}$`, "su");
+  try {
+    return new RegExp(`^${source}$`, "su");
+  } catch {
+    return /(?!)/; // a range from a later letter to an earlier one has none
+  }
 }
 
 /** @param {string} letters */

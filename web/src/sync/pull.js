@@ -6,6 +6,7 @@
 import { parseManifest } from "../bundle/bundle.js";
 import { InferError } from "../errors.js";
 import { goodBytes } from "../fetch/transfer.js";
+import { isHalted } from "./advice.js";
 import { unpack } from "./pack.js";
 import { fetchFile } from "./read.js";
 import { RecordSlots, filesOf } from "./record.js";
@@ -171,6 +172,13 @@ export class StoreModel {
     if (record.refused.includes(bundle)) {
       throw new InferError(`Version ${wanted.version} of \`${this.model}\` failed its trial here before and is not taken`, "trial_failed", {
         hint: "publish a better one; in this browser, clearModels() forgets that it failed",
+        details: { version: wanted.version },
+      });
+    }
+    const isRunning = record.active !== null && bundleOf(record.active) === bundle;
+    if (stage && !isRunning && (await isHalted(this.at, this.model, wanted.sequence, stage, options.signal))) {
+      throw new InferError(`The roll-out of version ${wanted.version} of \`${this.model}\` is halted: it failed on other devices`, "not_released", {
+        hint: record.active ? "the old version is active as before" : "nothing is installed",
         details: { version: wanted.version },
       });
     }

@@ -215,3 +215,45 @@ def test_a_page_of_ones_own_stands_in_place_of_the_studio(tmp_path: Path, bundle
     assert got["/"] == b"mine"
     assert got["/deep/"] == b"deep"
     assert json.loads(got["/models/"])["models"][0]["name"] == "mood"
+
+
+@pytest.mark.parametrize(("kind", "operator"), [("onnx", "Conv"), ("tflite", "CONV_2D")])
+def test_a_dropped_model_is_read_and_run_in_the_page(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], kind: str, operator: str
+) -> None:
+    page = open_page(f"{studio}/#/inspect")
+    sent: list[str] = []
+    page.do(lambda page: page.on("request", lambda request: sent.append(f"{request.method} {request.url}")))
+
+    page.do(lambda page: page.set_input_files("input[type=file]", bundles["digits"] / kind / f"model.{kind}"))
+    shown = page.do(lambda page: text_of(page, ".layers + .two"))
+    page.do(lambda page: page.click("text=Run on made-up inputs"))
+    page.do(lambda page: page.wait_for_selector("text=Measured now by"))
+
+    assert operator in shown
+    assert "image" in page.do(lambda page: page.inner_text("main"))
+    assert all(one.startswith("GET ") for one in sent)
+    assert page.do(no_overflow)
+    assert page.console == []
+
+
+def test_a_dropped_file_that_is_no_model_is_said(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    model = (bundles["digits"] / "onnx" / "model.onnx").read_bytes()
+    flat = (bundles["digits"] / "tflite" / "model.tflite").read_bytes()
+    page = open_page(f"{studio}/#/inspect", viewport={"width": 360, "height": 800})
+    bad = {
+        "cut": model[: len(model) // 2],
+        "flat": flat[:400],
+        "text": b"no model at all",
+        "empty": b"",
+        "head": b"\x00\x00\x00\x00TFL3",
+    }
+    for name, content in bad.items():
+        (tmp_path / f"{name}.onnx").write_bytes(content)
+        page.do(lambda page, name=name: page.set_input_files("input[type=file]", tmp_path / f"{name}.onnx"))
+        page.do(lambda page, name=name: page.wait_for_selector(f"text={name}.onnx is no model"))
+
+    assert page.do(no_overflow)
+    assert page.console == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import urllib.request
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -257,3 +259,21 @@ def test_a_dropped_file_that_is_no_model_is_said(
 
     assert page.do(no_overflow)
     assert page.console == []
+
+
+def test_the_command_to_take_along_gives_the_answer_on_the_screen(
+    open_page: Callable[..., BrowserPage], studio: str
+) -> None:
+    page = open_page(f"{studio}/#/models/digits", reduced_motion="reduce")
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+    page.do(lambda page: page.click("button[aria-label='Draw a 7']"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.answer .big').textContent.startsWith('7')"))
+    page.do(lambda page: page.click("text=curl"))
+
+    command = shlex.split(page.do(lambda page: page.inner_text(".code pre")).replace("\\\n", ""))
+    request = urllib.request.Request(command[1], command[-1].encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        logits = json.load(answer)["outputs"][0]["data"]
+
+    assert command[0] == "curl"
+    assert max(range(10), key=logits.__getitem__) == 7

@@ -319,6 +319,10 @@ class _Run:
                 continue
             if is_made_of_graph and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
+            if plan.format == "onnx" and found.onnx is not None:
+                self._leave_out(plan.id, found.onnx)
+        if found.onnx is not None and {*self.not_made} == {plan.id for plan in self._plans}:
+            raise found.onnx
 
     def check_batch(self, data: CalibrationSet) -> None:
         """Fix the batch of the TFLite files where two samples at once would give other numbers than the model does."""
@@ -353,7 +357,8 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        self.model, cleaned = self.model.release()
+        left = [plan.format for plan in self._plans if plan.id not in self.not_made]
+        self.model, cleaned = self.model.release(left)
         del self.reference  # its session holds another copy of the weights
         pairs = [State(output, given) for output, given in find_pairs(cleaned).items()]
         if pairs:
@@ -498,7 +503,7 @@ class _Run:
 
     def _is_stateful(self, plan: VariantPlan, encoded: Encoded) -> bool:
         """Tell whether a variant keeps values of its own: what the source does, not an operator that starts anew."""
-        if self.model.format != "tflite":
+        if self.model.format != "tflite" or plan.format == "onnx":
             return False
         if plan.format == "compiled":
             return bool(read_compiled(encoded.data, plan.id).program.state)

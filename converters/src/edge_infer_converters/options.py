@@ -110,8 +110,9 @@ OPTIONS = (
     Option(
         name="preprocess",
         type="str | None",
-        help="What stands before the model: imagenet (resize, crop, normalise), yolo (letterbox), or a JSON file with "
-        "the manifest's `pipeline`, or its `inputs` alone. Default: what the model, or the files beside it, say.",
+        help="What stands before the model: imagenet (resize, crop, normalise), yolo (letterbox), "
+        "speech-commands (the MFCC of MLPerf Tiny's keyword model), or a JSON file with the manifest's `pipeline`, or "
+        "its `inputs` alone. Default: what the model, or the files beside it, say.",
         unit="WHAT",
     ),
     Option(

@@ -277,3 +277,23 @@ def test_the_command_to_take_along_gives_the_answer_on_the_screen(
 
     assert command[0] == "curl"
     assert max(range(10), key=logits.__getitem__) == 7
+
+
+def test_offline_now_cuts_the_network_and_goes_on_answering(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/digits", reduced_motion="reduce")
+    seven = "document.querySelector('.answer .big').textContent.startsWith('7')"
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+
+    page.do(lambda page: page.click("text=Offline now"))
+    page.do(lambda page: page.wait_for_selector("text=The network is cut"))
+    reached = page.evaluate("() => fetch('/v2/health/live').then(() => true, () => false)")
+    page.do(lambda page: page.click("button[aria-label='Draw a 7']"))
+    page.do(lambda page: page.wait_for_function(seven))
+    page.do(lambda page: page.reload())
+    page.do(lambda page: page.wait_for_selector("text=The network is still cut"))
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+    page.do(lambda page: page.click("text=Online again"))
+    page.do(lambda page: page.wait_for_selector("text=The network is back"))
+
+    assert reached is False
+    assert page.evaluate("() => fetch('/v2/health/live').then(() => true, () => false)") is True

@@ -19,7 +19,7 @@ import onnx
 from edge_infer_converters import convert
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from convert_models import minilm, minilm_folder
+from convert_models import minilm, minilm_folder  # type: ignore[import-not-found]
 
 
 def main() -> None:

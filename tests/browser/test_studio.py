@@ -254,8 +254,12 @@ def test_a_dropped_file_that_is_no_model_is_said(
     }
     for name, content in bad.items():
         (tmp_path / f"{name}.onnx").write_bytes(content)
-        page.do(lambda page, name=name: page.set_input_files("input[type=file]", tmp_path / f"{name}.onnx"))
-        page.do(lambda page, name=name: page.wait_for_selector(f"text={name}.onnx is no model"))
+
+        def drop(page: Page, name: str = name) -> None:
+            page.set_input_files("input[type=file]", tmp_path / f"{name}.onnx")
+            page.wait_for_selector(f"text={name}.onnx is no model")
+
+        page.do(drop)
 
     assert page.do(no_overflow)
     assert page.console == []

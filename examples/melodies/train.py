@@ -68,7 +68,8 @@ class FramesNet(torch.nn.Module):
 
     def forward(self, sound: torch.Tensor) -> torch.Tensor:
         """Return the logits [batch, words]."""
-        return self.net(sound.unsqueeze(1))
+        logits: torch.Tensor = self.net(sound.unsqueeze(1))
+        return logits
 
 
 def record(path: Path, samples: np.ndarray[Any, Any]) -> None:

@@ -34,6 +34,14 @@ async function show() {
   leave = () => {};
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   try {
+    if (path === "inspect") {
+      const { inspectPage } = await import("./inspect/page.js");
+      if (mine !== turn) return;
+      mark("#/inspect");
+      document.title = "Inspect · edge-infer";
+      main.replaceChildren(...inspectPage());
+      return;
+    }
     const list = await entries();
     const name = path.startsWith("models/") ? decodeURIComponent(path.slice("models/".length)) : "";
     // A single model has no gallery to be chosen from.

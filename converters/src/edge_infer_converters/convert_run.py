@@ -124,7 +124,13 @@ def convert(
             "--labels": labels,
             "--task": task,
         }
-        given |= {"--sample": samples or None, "--preprocess": preprocess, "--measured": measured, "--report": report}
+        given |= {
+            "--task": task,
+            "--sample": samples or None,
+            "--preprocess": preprocess,
+            "--measured": measured,
+            "--report": report,
+        }
         convert_it = decoder_run.convert if pair is None else encoder_decoder_run.convert
         return convert_it(
             pair or Path(decoder or ""),

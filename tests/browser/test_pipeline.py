@@ -39,6 +39,7 @@ _CHOICE = {"candidate_labels": ["paris", "london", "film"], "hypothesis_template
 ASKED: list[tuple[str, Any, dict[str, Any]]] = [
     ("answer", {"question": "a film", "context": "Good paris a  LONDON film"}, {}),
     ("answer", {"question": "a film", "context": "Paris a london"}, {"top_k": 3, "max_answer_len": 2}),
+    ("answer", {"question": "a film", "context": "good film " * 60 + "paris a london"}, {"top_k": 3, "doc_stride": 8}),
     ("rank", {"query": "film", "documents": ["good", "bad", "paris"]}, {"top_k": 2}),
     ("choose", "good film", _CHOICE),
     ("choose", ["good film", "bad"], {**_CHOICE, "multi_label": True}),

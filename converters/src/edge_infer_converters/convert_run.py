@@ -28,6 +28,7 @@ from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden, raw
 from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.data.labels import read_labels
+from edge_infer_converters.data.raw_samples import add_samples
 from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure import pipeline_vectors
 from edge_infer_converters.measure.batch_check import is_right_for_two
@@ -91,6 +92,8 @@ def convert(
     labels: FilePath | None = None,
     task: str | None = None,
     preprocess: str | None = None,
+    license: str | None = None,  # noqa: A002  the manifest's word
+    samples: Sequence[FilePath] = (),
     measured: FilePath | None = None,
     force: bool = False,
     report: FilePath | None = None,
@@ -114,8 +117,13 @@ def convert(
     pair = find_pair(model)
     decoder = None if pair is not None else find_folder(model)
     if pair is not None or decoder is not None:
-        given = {"--calibration": calibration, "--eval": evaluation, "--labels": labels, "--task": task}
-        given |= {"--preprocess": preprocess, "--measured": measured, "--report": report}
+        given: dict[str, object] = {
+            "--calibration": calibration,
+            "--eval": evaluation,
+            "--labels": labels,
+            "--task": task,
+        }
+        given |= {"--sample": samples or None, "--preprocess": preprocess, "--measured": measured, "--report": report}
         convert_it = decoder_run.convert if pair is None else encoder_decoder_run.convert
         return convert_it(
             pair or Path(decoder or ""),
@@ -127,9 +135,10 @@ def convert(
             force=force,
             reporter=reporter,
             source=source,
+            license=license,
         )
     model, folder_name = pipelines.opened(model)
-    with BundleWriter(output, force=force, source=source) as writer:
+    with BundleWriter(output, force=force, source=source, license=license) as writer:
         origin = open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         for note in origin.notes:
@@ -155,6 +164,7 @@ def convert(
                 writer.add(path, content)
         elif labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        add_samples(writer, samples)
         run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])  # engines load the variants by it

@@ -141,7 +141,7 @@ class Work {
    */
   async answers(values, args, shared) {
     const { expand, combine } = this.task;
-    const groups = values.map((value) => (expand ? expand(value, args) : [value]));
+    const groups = values.map((value) => (expand ? this.windows(expand(value, args), args) : [value]));
     /** @type {Ready[]} */
     const ready = [];
     for (const one of groups.flat()) ready.push(await this.steps.before(one, args, shared));
@@ -163,6 +163,11 @@ class Work {
     if (!combine) return answers;
     let at = 0;
     return values.map((value, i) => combine(answers.slice(at, (at += groups[i].length)), value, args, this.steps.place));
+  }
+
+  /** @param {any[]} values Raw inputs. @param {Arguments} args @returns {any[]} The same, but long texts as windows where the task has them. */
+  windows(values, args) {
+    return this.task.args?.includes("doc_stride") ? this.steps.windows(values, args) : values;
   }
 
   /**

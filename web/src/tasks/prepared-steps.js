@@ -87,6 +87,17 @@ export class PreparedSteps {
   }
 
   /**
+   * @param {any[]} values Raw inputs.
+   * @param {Record<string, any>} args
+   * @returns {any[]} The same, but long texts as windows where a step cuts them.
+   */
+  windows(values, args) {
+    const cut = this.first.flatMap(([, steps]) => steps).map((step) => /** @type {any} */ (step).windows);
+    const found = cut.find((one) => one !== undefined);
+    return found ? values.flatMap((value) => found(value, args)) : values;
+  }
+
+  /**
    * Do the steps before the model on one raw input.
    *
    * @param {any} value

@@ -69,7 +69,7 @@ def _peer(name: str, python: str, model: Path) -> bytes | None:
 
 
 def _run(made: bytes, call: Arrays, wanted: Arrays) -> Arrays:
-    """Run a file; peers may rename, put channels first, and share zero points, which the engine's exact mode refuses."""
+    """Run a file; peers may rename, put channels first, and share zero points, which the exact mode refuses."""
     model = own_zero_points(onnx.load_from_string(made))
     stored = {one.name for one in model.graph.initializer}
     feeds = {}

@@ -103,12 +103,13 @@ export class PreparedSteps {
    * @param {any} value
    * @param {Record<string, any>} args
    * @param {import("./shared.js").Shared} [shared] What other pipelines' first steps made of the same input.
+   * @param {Item} [item] What is known of the input already.
    * @returns {Promise<Ready>}
    * @throws {InferError} `input_error`: it is not what the task takes.
    */
-  async before(value, args, shared) {
+  async before(value, args, shared, item = new Item(args)) {
     /** @type {Ready} */
-    const ready = { item: new Item(args), tensors: {}, frames: {} };
+    const ready = { item, tensors: {}, frames: {} };
     for (const [name, steps] of this.first) {
       let made = value;
       if (shared && this.beginnings.length) {

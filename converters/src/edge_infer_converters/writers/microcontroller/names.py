@@ -6,10 +6,19 @@ import re
 
 from edge_infer.errors import InputError
 
-#: C99, section 6.4.1, and the words of C++ that a header may be read with.
+#: C99, section 6.4.1, the words of C++ that a header may be read with, and the targets and files of the folder.
 KEYWORDS = frozenset(
-    ["auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "and", "and_eq", "asm", "bitand", "bitor", "bool", "catch", "class", "compl", "const_cast", "delete", "dynamic_cast", "explicit", "export", "false", "friend", "mutable", "namespace", "new", "not", "not_eq", "operator", "or", "or_eq", "private", "protected", "public", "reinterpret_cast", "static_cast", "template", "this", "throw", "true", "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor", "xor_eq", "main", "all", "test", "size", "qemu", "clean", "test_main", "host_main", "cortex_m4"]
-)
+    (
+        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+        "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+        "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "and",
+        "and_eq", "asm", "bitand", "bitor", "bool", "catch", "class", "compl", "const_cast", "delete", "dynamic_cast",
+        "explicit", "export", "false", "friend", "mutable", "namespace", "new", "not", "not_eq", "operator", "or",
+        "or_eq", "private", "protected", "public", "reinterpret_cast", "static_cast", "template", "this", "throw",
+        "true", "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor", "xor_eq", "main", "all", "test",
+        "size", "qemu", "clean", "test_main", "host_main", "cortex_m4",
+    )
+)  # fmt: skip
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _MAX_LENGTH = 40
 

@@ -60,7 +60,8 @@ class Graph:
         self.label = ""
 
     def reserve(self, name: str) -> str:
-        """Take a name, or the same with a number where it is taken."""
+        """Take a name, of several layers in one the last, or the same with a number where it is taken."""
+        name = name.rpartition(";")[2] or name
         candidate, count = name, self._counts.get(name, 1)
         while candidate in self._names or not candidate:
             count += 1

@@ -57,6 +57,12 @@ def to_onnx(source: TFLiteGraph, name: str) -> onnx.ModelProto:
             except UnsupportedModel as error:
                 if not faults:  # what follows a missing operator lacks its value
                     faults[f"{operator.code} ({error.message})"] = None
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                if not faults:
+                    raise UnsupportedModel(
+                        f"`{name}` contradicts itself: {operator.code} cannot be read: {error}",
+                        hint="fetch or convert it again",
+                    ) from error
     if faults:
         raise UnsupportedOperator(f"ONNX is not written for {listed([*faults])}", hint=_HINT, operators=[*faults])
     ends = _outputs(graph, source.outputs)

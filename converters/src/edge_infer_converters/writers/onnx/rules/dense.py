@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import UnsupportedModel
+from edge_infer_converters.writers.onnx.rules.hybrid import rounded
 from edge_infer_converters.writers.onnx.rules.reading import option, optional, tensor
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def fully_connected(operator: Operator, graph: Graph) -> None:
-    """Rows of the input times weights [out, in]; weights of integers beside floats are used as floats."""
+    """Rows of the input times weights [out, in]; beside weights of integers, rows of floats are rounded to 8 bits."""
     given, weights, output = tensor(operator, 0), tensor(operator, 1), operator.outputs[0]
     if option(operator, "weightsFormat"):
         raise UnsupportedModel("shuffled weights")
@@ -22,6 +23,7 @@ def fully_connected(operator: Operator, graph: Graph) -> None:
     rows = graph.real(given)
     if given.rank != 2 or given.shape[1] != weights.shape[1]:
         rows = graph.reshaped(rows, (-1, weights.shape[1]))
+    rows = rounded(operator, graph, rows, 1)
     inputs = [rows, graph.weights(weights, (0, 1))]
     if (bias := optional(operator, 2)) is not None:
         inputs.append(graph.real(bias))

@@ -8,7 +8,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer.errors import UnsupportedModel
-from edge_infer_converters.writers.onnx.graph import FIRST
+from edge_infer_converters.writers.onnx.graph import FIRST, LAST
 from edge_infer_converters.writers.onnx.rules.reading import constant, has_same_scale, option, optional, tensor
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def stored(graph: Graph, given: Tensor, output: Tensor, *, first: bool = False) 
 def reshape(operator: Operator, graph: Graph) -> None:
     """A free dimension, or a shape that is computed, stays so."""
     given, output = tensor(operator, 0), operator.outputs[0]
-    value, is_stored = stored(graph, given, output)
+    is_pixel = graph.prefers_first(given) and given.signature[1:3] == (1, 1)  # no element moves: no transposition
+    value, is_stored = stored(graph, given, output, first=is_pixel)
     wanted = optional(operator, 1) if operator.code == "RESHAPE" else None
     if wanted is not None and wanted.data is None:
         shape = graph.node("Cast", [graph.raw(wanted)], to=7)
@@ -53,11 +54,14 @@ def _free(given: Tensor, output: Tensor, wanted: Tensor | None) -> tuple[int, ..
 
 
 def transpose(operator: Operator, graph: Graph) -> None:
-    """By a constant order of the axes."""
+    """By a constant order of the axes; one that moves the channels only tells in which form the value is there."""
     given, output = tensor(operator, 0), operator.outputs[0]
-    value, is_stored = stored(graph, given, output)
-    order = [int(axis) for axis in constant(operator, 1).reshape(-1)]
-    move(graph, output, graph.node("Transpose", [value], perm=order), is_stored=is_stored)
+    order = tuple(int(axis) for axis in constant(operator, 1).reshape(-1))
+    is_named = given.data is None and order in (FIRST, LAST)
+    value, is_stored = stored(graph, given, output, first=is_named and order == FIRST)
+    if not is_named:
+        value = graph.node("Transpose", [value], perm=order)
+    move(graph, output, value, is_stored=is_stored, first=is_named and order == LAST)
 
 
 def concatenate(operator: Operator, graph: Graph) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer.errors import UnsupportedModel
+from edge_infer_converters.writers.onnx.rules.hybrid import rounded
 from edge_infer_converters.writers.onnx.rules.reading import constant, has_same_scale, option, optional, tensor
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def _convolve(operator: Operator, graph: Graph, kernel: str, groups: int) -> Non
     size = tensor(operator, 1).shape[1:3]
     strides = (option(operator, "strideH"), option(operator, "strideW"))
     dilations = (option(operator, "dilationHFactor", 1), option(operator, "dilationWFactor", 1))
-    inputs = [graph.real(image, first=True), kernel]
+    value = rounded(operator, graph, graph.real(image, first=True), 1, 2, 3, is_window=True)
+    inputs = [value, kernel]
     if (bias := optional(operator, 2)) is not None:
         inputs.append(graph.real(bias))
     padding = _padding(operator, image, size, strides, dilations)

@@ -12,7 +12,7 @@ from edge_infer_converters.writers.compiled.variables import initial_values
 from edge_infer_converters.writers.compiled.worth import targets_of
 from edge_infer_converters.writers.encode import Encoded, with_batch_of_one
 from edge_infer_converters.writers.microcontroller import writer as microcontroller
-from edge_infer_converters.writers.microcontroller.writer import Golden
+from edge_infer_converters.writers.microcontroller.golden import Golden
 from edge_infer_converters.writers.tflite import reading
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, Bund
 from edge_infer_converters.compilation import encode_compiled, encode_table
 from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden, raw
-from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set
+from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set, rows_of
 from edge_infer_converters.data.labels import read_labels
 from edge_infer_converters.data.raw_samples import add_samples
 from edge_infer_converters.data.reference_outputs import reference_outputs
@@ -48,6 +48,7 @@ from edge_infer_converters.sources import hub, pipelines
 from edge_infer_converters.sources.decoder.find import find_folder
 from edge_infer_converters.sources.encoder_decoder.find import find_pair
 from edge_infer_converters.sources.factory import open_source
+from edge_infer_converters.sources.onnx import SourceModel
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.compiled.writer import check_size
 from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
@@ -278,7 +279,10 @@ class _Run:
         return "FILE.npz, with an array for each of " + ", ".join(str(spec) for spec in self.model.inputs)
 
     def _made_up(self) -> CalibrationSet:
-        """Make inputs: of sentences for a model with a tokenizer, else at random."""
+        """Make inputs: of sentences for a model with a tokenizer, of the categories of a table, else at random."""
+        framework = self.model.framework if isinstance(self.model, SourceModel) else None
+        if framework is not None and framework.draws:
+            return rows_of(framework.examples)
         found = None if self.found is None else raw.made_up(self.found, self.model.inputs, self.model.outputs)
         if found is not None:
             try:

@@ -13,9 +13,9 @@ from edge_infer_converters.writers.microcontroller.text import comment, number, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from edge_infer_converters.writers.microcontroller.golden import Golden
     from edge_infer_converters.writers.microcontroller.layout import Layout
     from edge_infer_converters.writers.microcontroller.text import End
-    from edge_infer_converters.writers.microcontroller.writer import Golden
 
 _FOLDER = Path(__file__).parent / "templates"
 _FILLED = ("test_main.c", "host_main.c", "Makefile", "CMakeLists.txt", "README.md")

@@ -17,17 +17,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edge_infer_converters.writers.compiled.writer import Compiled
+    from edge_infer_converters.writers.microcontroller.golden import Golden
     from edge_infer_converters.writers.microcontroller.layout import Layout
     from edge_infer_converters.writers.tflite.graph import Graph, Tensor
 
 WAYS = ("size", "speed")
-
-
-class Golden(NamedTuple):
-    """Inputs and the outputs that belong to them, in the order of the model."""
-
-    inputs: tuple[np.ndarray, ...]
-    outputs: tuple[np.ndarray, ...]
 
 
 class Folder(NamedTuple):

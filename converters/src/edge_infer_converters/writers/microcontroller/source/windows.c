@@ -25,8 +25,11 @@ static int8_t float_result(int32_t sum, float multiplier, int32_t zero, int32_t 
 /* sum + the products of `count` values and weights, each less its zero point. */
 static int32_t sum_of_products(int32_t sum, const int8_t *input, const int8_t *weights, int32_t count, int32_t zero,
                                int32_t weights_zero) {
-  int32_t i;
-  for (i = 0; i < count; i++) sum += (input[i] - zero) * (weights[i] - weights_zero);
+  if (weights_zero == 0)
+    for (; count >= 4; count -= 4, input += 4, weights += 4)
+      sum += (input[0] - zero) * weights[0] + (input[1] - zero) * weights[1] + (input[2] - zero) * weights[2] +
+             (input[3] - zero) * weights[3];
+  for (; count > 0; count--) sum += (*input++ - zero) * (*weights++ - weights_zero);
   return sum;
 }
 
@@ -60,7 +63,8 @@ static void convolution_int8(const struct convolution_int8_call *a) {
 /* A convolution of each channel alone. Weights are [height, width, channels]. */
 static void depthwise_int8(const struct depthwise_int8_call *a) {
   int32_t channels = a->input_channels, width = a->input_width, down = a->dilation_height * width * channels;
-  int32_t across = a->dilation_width * channels, b, oy, ox, n, ky, kx;
+  int32_t across = a->dilation_width * channels, zero = a->input_zero, weights_zero = a->weights_zero;
+  int32_t b, oy, ox, n, ky, kx;
   int8_t *output = a->output;
   for (b = 0; b < a->batch; b++) {
     const int8_t *image = (const int8_t *)a->input + b * a->input_height * width * channels;
@@ -76,7 +80,7 @@ static void depthwise_int8(const struct depthwise_int8_call *a) {
             const int8_t *value = first + n + (ky - y.first) * down;
             const int8_t *weight = taps + n + (ky - y.first) * a->kernel_width * channels;
             for (kx = x.first; kx < x.last; kx++, value += across, weight += channels)
-              sum += (*value - a->input_zero) * (*weight - a->weights_zero);
+              sum += (*value - zero) * (*weight - weights_zero);
           }
           *output++ = RESULT(sum, n);
         }

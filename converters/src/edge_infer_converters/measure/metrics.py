@@ -32,8 +32,8 @@ class Metric:
         name: `accuracy`, `top5`, `spearman` (the rank correlation of one number for each sample with the labels, or
             with the source's numbers where there are none), `cosine` (of each row of the first float output with the
             source's), `equal` (the share of equal elements of the first output), or `module:function`: it is
-            called with the outputs of all calls (a list of dicts by output name) and the labels (or None), and returns a
-            number. None for the first of accuracy, cosine and equal that the data and outputs allow.
+            called with the outputs of all calls (a list of dicts by output name) and the labels (or None), and returns
+            a number. None for the first of accuracy, cosine and equal that the data and outputs allow.
         data: The inputs whose outputs it will see, with their right classes.
         references: The source's outputs for them.
 

@@ -50,7 +50,7 @@ def test_a_large_model_is_written_in_pieces_as_protobuf_writes_it() -> None:
 
 @pytest.mark.long
 def test_a_conversion_takes_little_more_memory_than_its_model(tmp_path: Path) -> None:
-    """A tower of matrices of 134 MB: 2.8 times that; it was 4.8 where protobuf counted sizes and where a quantizer copied."""
+    """A tower of matrices: 2.8 times their bytes; 4.8 where protobuf counts them, or a quantizer copies them."""
     rng = np.random.default_rng(0)
     weights = {f"w{i}": rng.normal(0, 0.02, (2048, 2048)).astype(np.float32) for i in range(8)}
     nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(8)]

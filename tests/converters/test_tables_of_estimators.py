@@ -44,14 +44,6 @@ def ridge():
     return Ridge().fit(X, 3 * X["debt"] + 1)
 
 
-def grown():
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return make_pipeline(StandardScaler(), HistGradientBoostingRegressor(max_iter=2)).fit(X, X["debt"])
-
-
 def dense():
     from sklearn.cluster import DBSCAN
 
@@ -184,7 +176,6 @@ def test_a_machine_of_support_vectors_names_its_class(tmp_path: Path, made: Any)
 @pytest.mark.parametrize(
     ("name", "said", "hint"),
     [
-        ("grown", "does not write the trees of HistGradientBoostingRegressor", "lightgbm.LGBMRegressor"),
         ("dense", r"\(DBSCAN\): Unable to find a shape calculator", "supported_converters"),
     ],
 )

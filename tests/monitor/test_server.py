@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -35,9 +35,12 @@ def test_metrics_have_the_counts(tmp_path: Path, counts: bool, monkeypatch: pyte
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [30, 3], "data": data.reshape(-1).tolist()}]}
     limits = Limits(batch=BatchLimits(counts_drift=counts))
     judged: list[str] = []
-    monkeypatch.setattr(
-        prometheus, "decide", lambda found: (judged.append(threading.current_thread().name), decide(found))[1]
-    )
+
+    def noted(found: Any) -> Any:
+        judged.append(threading.current_thread().name)
+        return decide(found)
+
+    monkeypatch.setattr(prometheus, "decide", noted)
 
     with ServerThread(create_app({"risk": folder}, limits=limits)) as server:
         for _ in range(20):

@@ -1,9 +1,10 @@
 /** The code for what is on the screen, to be taken along. */
 
+import { HAS_SERVER } from "./catalog.js";
 import { h, say, section } from "./parts.js";
 
 /** @typedef {import("./state.js").State} State */
-const TABS = ["Python", "JavaScript", "curl"];
+const TABS = HAS_SERVER ? ["Python", "JavaScript", "curl"] : ["Python", "JavaScript"];
 const RAW = { image: '"photo.jpg"', sound: '"sound.wav"', text: '"some text"', table: '"row.json"' };
 
 /** @param {State} state @returns {HTMLElement} */

@@ -32,7 +32,7 @@ export async function modelPage(model, query) {
 }
 
 /** @param {Model} model @returns {HTMLElement} */
-function head({ name, task, version, revision }) {
+function head({ name, task, version, revision, license }) {
   const share = h("button", {
     onclick: async () => {
       const isCopied = await navigator.clipboard.writeText(location.href).then(() => true, () => false);
@@ -40,7 +40,7 @@ function head({ name, task, version, revision }) {
       say(share.textContent);
     },
   }, "Share this setup");
-  const crumbs = [task || "tensors in, tensors out", version && `version ${version}`, revision && `revision ${revision.slice(0, 12)}`];
+  const crumbs = [task || "tensors in, tensors out", version && `version ${version}`, revision && `revision ${revision.slice(0, 12)}`, license && `licence ${license}`];
   return h(".row.apart", h("", h("h1", name), h("p.crumb", crumbs.filter(Boolean).map((text) => h("span", text)))), share);
 }
 

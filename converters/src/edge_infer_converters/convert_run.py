@@ -26,8 +26,9 @@ from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, Bund
 from edge_infer_converters.compilation import encode_compiled, encode_table
 from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden, raw
-from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set
+from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set, rows_of
 from edge_infer_converters.data.labels import read_labels
+from edge_infer_converters.data.raw_samples import add_samples
 from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure import pipeline_vectors
 from edge_infer_converters.measure.batch_check import is_right_for_two
@@ -47,6 +48,7 @@ from edge_infer_converters.sources import hub, pipelines
 from edge_infer_converters.sources.decoder.find import find_folder
 from edge_infer_converters.sources.encoder_decoder.find import find_pair
 from edge_infer_converters.sources.factory import open_source
+from edge_infer_converters.sources.onnx import SourceModel
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.compiled.writer import check_size
 from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
@@ -91,6 +93,8 @@ def convert(
     labels: FilePath | None = None,
     task: str | None = None,
     preprocess: str | None = None,
+    license: str | None = None,  # noqa: A002  the manifest's word
+    samples: Sequence[FilePath] = (),
     measured: FilePath | None = None,
     force: bool = False,
     report: FilePath | None = None,
@@ -114,8 +118,13 @@ def convert(
     pair = find_pair(model)
     decoder = None if pair is not None else find_folder(model)
     if pair is not None or decoder is not None:
-        given = {"--calibration": calibration, "--eval": evaluation, "--labels": labels, "--task": task}
-        given |= {"--preprocess": preprocess, "--measured": measured, "--report": report}
+        given: dict[str, object] = {
+            "--calibration": calibration,
+            "--eval": evaluation,
+            "--labels": labels,
+            "--task": task,
+        }
+        given |= {"--sample": samples or None, "--preprocess": preprocess, "--measured": measured, "--report": report}
         convert_it = decoder_run.convert if pair is None else encoder_decoder_run.convert
         return convert_it(
             pair or Path(decoder or ""),
@@ -127,9 +136,10 @@ def convert(
             force=force,
             reporter=reporter,
             source=source,
+            license=license,
         )
     model, folder_name = pipelines.opened(model)
-    with BundleWriter(output, force=force, source=source) as writer:
+    with BundleWriter(output, force=force, source=source, license=license) as writer:
         origin = open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         for note in origin.notes:
@@ -155,6 +165,7 @@ def convert(
                 writer.add(path, content)
         elif labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        add_samples(writer, samples)
         run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])  # engines load the variants by it
@@ -268,7 +279,10 @@ class _Run:
         return "FILE.npz, with an array for each of " + ", ".join(str(spec) for spec in self.model.inputs)
 
     def _made_up(self) -> CalibrationSet:
-        """Make inputs: of sentences for a model with a tokenizer, else at random."""
+        """Make inputs: of sentences for a model with a tokenizer, of the categories of a table, else at random."""
+        framework = self.model.framework if isinstance(self.model, SourceModel) else None
+        if framework is not None and framework.draws:
+            return rows_of(framework.examples)
         found = None if self.found is None else raw.made_up(self.found, self.model.inputs, self.model.outputs)
         if found is not None:
             try:
@@ -303,6 +317,10 @@ class _Run:
                 continue
             if is_made_of_graph and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
+            if plan.format == "onnx" and found.onnx is not None:
+                self._leave_out(plan.id, found.onnx)
+        if found.onnx is not None and {*self.not_made} == {plan.id for plan in self._plans}:
+            raise found.onnx
 
     def check_batch(self, data: CalibrationSet) -> None:
         """Fix the batch of the TFLite files where two samples at once would give other numbers than the model does."""
@@ -337,7 +355,8 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        self.model, cleaned = self.model.release()
+        left = [plan.format for plan in self._plans if plan.id not in self.not_made]
+        self.model, cleaned = self.model.release(left)
         del self.reference  # its session holds another copy of the weights
         pairs = [State(output, given) for output, given in find_pairs(cleaned).items()]
         if pairs:
@@ -482,7 +501,7 @@ class _Run:
 
     def _is_stateful(self, plan: VariantPlan, encoded: Encoded) -> bool:
         """Tell whether a variant keeps values of its own: what the source does, not an operator that starts anew."""
-        if self.model.format != "tflite":
+        if self.model.format != "tflite" or plan.format == "onnx":
             return False
         if plan.format == "compiled":
             return bool(read_compiled(encoded.data, plan.id).program.state)

@@ -61,12 +61,14 @@ class Support(NamedTuple):
         tflite: Why TFLite cannot be written, or None.
         graph: The model in TFLite operators, where it can be written and is to be.
         is_table: Whether a compiled model is made of the ONNX model itself: it has operators of ONNX-ML.
+        onnx: Why ONNX cannot be written, or None.
     """
 
     lacks: tuple[Lack, ...]
     tflite: EdgeInferError | None
     graph: FloatGraph | None = None
     is_table: bool = False
+    onnx: EdgeInferError | None = None
 
 
 def native_lacks(model: onnx.ModelProto) -> list[Lack]:

@@ -1,8 +1,8 @@
 """Definitions of tables: what the converter of estimators writes into an ONNX file, or columns by number.
 
 The metadata `edge_infer.table` of the file is an object: `columns` (each with `name`, `dtype`, and perhaps `nullable`
-and `categories`), `unknown` (as of the step `tabular.categories`), `answer` (`classes`, `nearest`, `label` or `value`)
-and `classes`, their names.
+and `categories`, with an `unknown` of their own), `unknown` (as of the step `tabular.categories`), `answer`
+(`classes`, `nearest`, `label`, `value` or `values`) and `classes`, their names.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _ANSWERS = {
     "nearest": (("scores",), ("post.nearest", "post.top_k"), TASKS[0]),
     "label": (("label", "output_label"), ("post.label",), TASKS[0]),
     "value": (("variable",), ("post.value",), TASKS[1]),
+    "values": (("variable",), ("post.tensor",), TASKS[1]),
 }
 
 
@@ -64,7 +65,10 @@ def find(facts: Facts, task: str | None) -> Found | None:
 
 def before(columns: Sequence[dict[str, Any]], unknown: str = "error") -> list[dict[str, Any]]:
     """Return the steps that make one tensor of columns, as a manifest writes them."""
-    categories = {one["name"]: one["categories"] for one in columns if one.get("categories")}
+    categories: dict[str, dict[str, list[Any]]] = {}
+    for one in columns:
+        if one.get("categories"):
+            categories.setdefault(one.get("unknown", unknown), {})[one["name"]] = one["categories"]
     nullable = [one["name"] for one in columns if one.get("nullable")]
     steps: list[dict[str, Any]] = [
         {
@@ -74,8 +78,8 @@ def before(columns: Sequence[dict[str, Any]], unknown: str = "error") -> list[di
             "nullable": nullable or None,
         }
     ]
-    if categories:
-        steps.append({"step": "tabular.categories", "values": categories, "unknown": unknown})
+    for other, values in categories.items():
+        steps.append({"step": "tabular.categories", "values": values, "unknown": other})
     return [*steps, {"step": "tabular.tensor"}]
 
 

@@ -63,11 +63,12 @@ def add_reference(pipeline: Pipeline, folder: Path, table: Path) -> tuple[int, i
 
 def described(definition: Definition) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Return the names of the columns by input, and the categories by column."""
-    names, categories = {}, {}
+    names: dict[str, list[str]] = {}
+    categories: dict[str, list[str]] = {}
     for tensor, chain in definition.inputs.items():
         for step in chain:
             if step.name == "tabular.columns":
                 names[tensor] = list(step.parameters["names"])
             if step.name == "tabular.categories":
-                categories = {name: [str(one) for one in known] for name, known in step.parameters["values"].items()}
+                categories |= {name: [str(one) for one in known] for name, known in step.parameters["values"].items()}
     return names, categories

@@ -145,6 +145,13 @@ def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], obj
     ) from failure
 
 
+def rows_of(examples: Feeds) -> CalibrationSet:
+    """Return example rows of a table as a call for each of them."""
+    count = min(len(next(iter(examples.values()))), RANDOM_CALLS)
+    calls = tuple({name: value[i : i + 1] for name, value in examples.items()} for i in range(count))
+    return CalibrationSet(calls, None, "rows drawn from its categories")
+
+
 def read_set(path: str | os.PathLike[str], specs: Sequence[TensorSpec]) -> CalibrationSet:
     """Read inputs from a `.npz`, `.npy` or `.safetensors` file, a folder, or a function.
 

@@ -33,6 +33,7 @@ class Framework(NamedTuple):
         examples: Inputs on which it runs.
         sizes: By input, the axes whose size an export must keep free, if the model itself does.
         notes: What the user should know of the export.
+        draws: Whether the examples are rows that are worth more than random numbers: of known categories.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Framework(NamedTuple):
     examples: Feeds
     sizes: Mapping[str, Sequence[int]] = {}
     notes: tuple[str, ...] = ()
+    draws: bool = False
 
 
 class FrameworkReference:

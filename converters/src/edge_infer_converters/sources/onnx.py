@@ -157,7 +157,7 @@ class SourceModel(Source):
         graph.keep_names = keep_names
         graph.describe(name, version, classes)
 
-    def release(self) -> tuple[SourceModel, onnx.ModelProto]:
+    def release(self, formats: Sequence[str]) -> tuple[SourceModel, onnx.ModelProto]:  # noqa: ARG002
         """Return this source without its weights, and the model that held them."""
         return replace(self, proto=onnx.ModelProto(), framework=None), self.proto
 

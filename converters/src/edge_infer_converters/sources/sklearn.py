@@ -1,10 +1,13 @@
 """Export a fitted scikit-learn estimator by skl2onnx: one float32 input `x`, plain tensors out.
 
+Columns of texts are numbered before the model, see `raw_columns`.
+
 Probabilities come as an array and not as a list of dicts (ZipMap), which no engine of the page or of a device takes.
 """
 
 from __future__ import annotations
 
+import copy
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,16 +15,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources import histogram_trees
 from edge_infer_converters.sources.framework import Framework, is_near
+from edge_infer_converters.sources.histogram_trees import categories_of
+from edge_infer_converters.sources.lookup import Lookup, trees_of
 from edge_infer_converters.sources.made import first_of
+from edge_infer_converters.sources.raw_columns import RawColumns, read_columns
 from edge_infer_converters.sources.table import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _OPSET = 20
 _MAX_SAID = 200
+_ROWS = 64
 #: The methods that an output may be of, the likelier first.
 _METHODS = ("predict_proba", "predict", "transform", "decision_function", "score_samples")
 
@@ -56,41 +64,104 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
             "Exporting from scikit-learn needs skl2onnx, which is not installed",
             hint='pip install "edge-infer-converters[sklearn]"',
         ) from error
-    inputs = [("x", types.FloatTensorType([None, int(estimator.n_features_in_)]))]
-    options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else None
+    read = read_columns(estimator, int(estimator.n_features_in_))
+    made, columns = (estimator, None) if read is None else read
+    made = _without_flattening(made, is_copy=read is not None)
+    width = int(estimator.n_features_in_) if columns is None else len(columns.used)
+    inputs = [("x", types.FloatTensorType([None, width]))]
+    options = {id(made): {"zipmap": False}} if hasattr(made, "predict_proba") else None
+    functions, shapes = _own_converters(types)
     try:
         opsets = {"": opset or _OPSET, "ai.onnx.ml": 3}
-        model = skl2onnx.to_onnx(estimator, initial_types=inputs, options=options, target_opset=opsets)
+        model = skl2onnx.convert_sklearn(
+            made,
+            initial_types=inputs,
+            options=options,
+            target_opset=opsets,
+            custom_conversion_functions=functions,
+            custom_shape_calculators=shapes,
+        )
+    except ConversionError:
+        raise
     except Exception as error:  # skl2onnx has many classes of its own
         raise _refusal(estimator, where, error, skl2onnx.__version__) from error
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.shape.dim:
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    describe(model, estimator, "scikit-learn", int(estimator.n_features_in_))
+    describe(model, estimator, "scikit-learn", width, () if columns is None else columns.document())
     path.write_bytes(model.SerializeToString())
-    return of_estimator("scikit-learn", estimator, int(estimator.n_features_in_), path)
+    return of_estimator("scikit-learn", estimator, width, path, columns)
+
+
+def _without_flattening(estimator: Any, *, is_copy: bool) -> Any:
+    """Return an estimator without an option of VotingClassifier that skl2onnx refuses and that no answer depends on."""
+    voting = [one for _, one in _named_steps(estimator) if getattr(one, "flatten_transform", False)]
+    if voting and not is_copy:
+        return _without_flattening(copy.deepcopy(estimator), is_copy=True)
+    for one in voting:
+        one.flatten_transform = False
+    return estimator
+
+
+def _own_converters(types: Any) -> tuple[dict[type, Any], dict[type, Any]]:
+    """Return what exports the estimators that skl2onnx does not: functions, and those of the shapes."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    def lookup(scope: Any, operator: Any, container: Any) -> None:
+        container.add_node(
+            "TreeEnsembleRegressor",
+            [operator.inputs[0].full_name],
+            operator.outputs[0].full_name,
+            op_domain="ai.onnx.ml",
+            op_version=3,
+            name=scope.get_unique_operator_name("Lookup"),
+            **trees_of(operator.raw_operator),
+        )
+
+    def table(operator: Any) -> None:
+        operator.outputs[0].type = types.FloatTensorType([None, operator.raw_operator.width])
+
+    def classes(operator: Any) -> None:
+        names = operator.raw_operator.classes_
+        kind = types.StringTensorType if names.dtype.kind in "OUS" else types.Int64TensorType
+        operator.outputs[0].type = kind([None])
+        operator.outputs[1].type = types.FloatTensorType([None, len(names)])
+
+    def value(operator: Any) -> None:
+        operator.outputs[0].type = types.FloatTensorType([None, 1])
+
+    trees = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
+    functions = {Lookup: lookup, **dict.fromkeys(trees, histogram_trees.convert)}
+    return functions, {Lookup: table, trees[0]: classes, trees[1]: value}
 
 
 def _refusal(estimator: Any, where: str, error: Exception, version: str) -> ConversionError:
     """Return the error of an estimator that skl2onnx does not export."""
-    kinds = [type(one).__name__ for _, one in getattr(estimator, "steps", [("", estimator)])]
-    growing = next((kind for kind in kinds if kind.startswith("HistGradientBoosting")), None)
-    if growing is not None:
-        other = growing.removeprefix("HistGradientBoosting")
-        return ConversionError(
-            f"skl2onnx {version} cannot export `{where}`: it does not write the trees of {growing} of the installed "
-            "scikit-learn",
-            hint=f"fit lightgbm.LGBM{other} or xgboost.XGB{other} instead: they grow such trees, and are exported",
-        )
     said = (str(error).strip().splitlines() or [type(error).__name__])[0].strip()
     said = said if len(said) <= _MAX_SAID else f"{said[:_MAX_SAID]}..."
+    steps = [one for one in _named_steps(estimator) if f".{type(one[1]).__name__}'" in said]
+    inside = f" at the step `{steps[0][0]}` ({type(steps[0][1]).__name__})" if steps and steps[0][0] else ""
     return ConversionError(
-        f"skl2onnx {version} cannot export `{where}` ({type(estimator).__name__}): {said}",
+        f"skl2onnx {version} cannot export `{where}` ({type(estimator).__name__}){inside}: {said}",
         hint="skl2onnx.supported_converters() lists what it exports",
+        **({"step": steps[0][0]} if inside else {}),
     )
 
 
-def of_estimator(library: str, estimator: Any, features: int, path: Path) -> Framework | None:
+def _named_steps(made: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Give the estimators inside one with their names, those of the inside joined by points."""
+    yield where, made
+    inner = [*getattr(made, "steps", ()), *(one[:2] for one in getattr(made, "transformers_", ()))]
+    inner += list(getattr(made, "transformer_list", ()))
+    inner += [("", getattr(made, name)) for name in ("best_estimator_", "estimator") if hasattr(made, name)]
+    for name, one in inner:
+        if not isinstance(one, (str, type(None))):
+            yield from _named_steps(one, ".".join(part for part in (where, name) if part))
+
+
+def of_estimator(
+    library: str, estimator: Any, features: int, path: Path, columns: RawColumns | None = None
+) -> Framework | None:
     """Return an estimator as a framework: for each output of its export, the method that gives it.
 
     Args:
@@ -98,17 +169,19 @@ def of_estimator(library: str, estimator: Any, features: int, path: Path) -> Fra
         estimator: The fitted estimator.
         features: How many numbers a row has.
         path: The export.
+        columns: What makes the estimator's rows of the export's; None where they are the same.
 
     Returns:
         None where no method gives what an output holds.
     """
     import onnxruntime
 
-    rows = np.random.default_rng(0).normal(size=(64, features)).astype(np.float32)
+    rows = _drawn(estimator, features) if columns is None else columns.drawn(_ROWS)
+    raw = (lambda given: given) if columns is None else columns.rows
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     chosen = []
     for found in session.run(None, {"x": rows}):
-        answers = {name: one for name in _METHODS if (one := _answer(estimator, name, rows, found)) is not None}
+        answers = {name: one for name in _METHODS if (one := _answer(estimator, name, raw(rows), found)) is not None}
         if not answers:
             return None
         # One that gives other numbers is refused when the export is compared.
@@ -116,12 +189,25 @@ def of_estimator(library: str, estimator: Any, features: int, path: Path) -> Fra
         chosen.append((next(near, next(iter(answers))), found.shape[1:]))
 
     def run(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        return [_called(estimator, method, feeds["x"]).reshape(len(feeds["x"]), *shape) for method, shape in chosen]
+        given = raw(feeds["x"])
+        return [_called(estimator, method, given).reshape(len(given), *shape) for method, shape in chosen]
 
-    return Framework(library, run, {"x": rows}, {"x": [0]})
+    draws = columns is not None or bool(categories_of(estimator))
+    return Framework(library, run, {"x": rows}, {"x": [0]}, draws=draws)
 
 
-def _answer(estimator: Any, method: str, rows: np.ndarray, found: np.ndarray) -> np.ndarray | None:
+def _drawn(estimator: Any, features: int) -> np.ndarray:
+    """Draw rows of normal numbers; a column with categories of numbers gets these."""
+    chance = np.random.default_rng(0)
+    rows = chance.normal(size=(_ROWS, features)).astype(np.float32)
+    if type(estimator).__name__.startswith("HistGradientBoosting"):
+        for place, known in categories_of(estimator).items():
+            rows[:, place] = chance.choice(np.array(known, np.float32), _ROWS)
+        rows[chance.random(rows.shape) < 0.1] = np.nan
+    return rows
+
+
+def _answer(estimator: Any, method: str, rows: Any, found: np.ndarray) -> np.ndarray | None:
     """Return a method's answer in the shape of an output; None where its kind or its number of values is another."""
     if not hasattr(estimator, method):
         return None
@@ -133,8 +219,9 @@ def _answer(estimator: Any, method: str, rows: np.ndarray, found: np.ndarray) ->
     return given.reshape(found.shape) if given.size == found.size and is_same_kind else None
 
 
-def _called(estimator: Any, method: str, rows: np.ndarray) -> np.ndarray:
+def _called(estimator: Any, method: str, rows: Any) -> np.ndarray:
     """Return what a method gives for rows of numbers; columns have their order, so that names need not be there."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        warnings.filterwarnings("ignore", message="Found unknown categories")
         return np.asarray(getattr(estimator, method)(rows))

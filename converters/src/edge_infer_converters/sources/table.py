@@ -41,6 +41,8 @@ def describe(
     answer = _answer([value.name for value in model.graph.output], estimator)
     if answer is None:
         return
+    if answer == "value" and _width(model, "variable") > 1:
+        answer = "values"
     document: dict[str, Any] = {"source": source, "answer": answer}
     document["columns"] = list(columns) or _columns(estimator, features)
     if any(one.get("categories") for one in document["columns"]):
@@ -49,6 +51,11 @@ def describe(
         document["classes"] = _classes(model, estimator, answer)
     entry = model.metadata_props.add()
     entry.key, entry.value = KEY, json.dumps(document, ensure_ascii=False)
+
+
+def _width(model: onnx.ModelProto, name: str) -> int:
+    dims = next(value for value in model.graph.output if value.name == name).type.tensor_type.shape.dim
+    return int(dims[-1].dim_value) if len(dims) > 1 else 1
 
 
 def _answer(outputs: Sequence[str], estimator: Any) -> str | None:

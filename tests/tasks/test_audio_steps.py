@@ -184,7 +184,7 @@ def triangles(fft: int, mels: int, low: float, high: float) -> np.ndarray:
 
 
 def test_kaldi_features_are_those_of_a_float64_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps that a folder with an `ASTFeatureExtractor` gets; 8.4e-7 was the largest difference measured."""
+    """The steps that a folder with an `ASTFeatureExtractor` gets."""
     samples = np.random.default_rng(4).uniform(-0.5, 0.5, 3000).astype("float32")
     config = Fields({"feature_extractor_type": "ASTFeatureExtractor", "max_length": 20}, "preprocessor_config.json")
     chain = sound_steps(config, TensorSpec("x", "float32", (1, 20, 128)))

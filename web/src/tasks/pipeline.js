@@ -14,7 +14,7 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("./prepared-steps.js").Ready} Ready */
 /** @typedef {import("./shared.js").Shared} Shared */
 /** @typedef {Record<string, any>} Arguments */
-/** @typedef {{step: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, close: () => void}} Stream Runs that carry state. */
+/** @typedef {import("./prepared-steps.js").Stream} Stream */
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
  *   stream?: () => Stream, dispose: () => Promise<void>}} Runnable A session. */

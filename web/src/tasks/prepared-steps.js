@@ -14,6 +14,7 @@ import { listed } from "./words.js";
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("./definition.js").Definition} Definition */
 /** @typedef {import("./item.js").Apply} Apply */
+/** @typedef {{step: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, close: () => void}} Stream Runs that carry state. */
 /**
  * @typedef {object} Model What the steps stand around: a session, or what behaves like one.
  * @property {readonly TensorSpec[]} inputs

@@ -14,7 +14,7 @@ import { microphone } from "./microphone.js";
  * @property {import("../definition.js").Definition} definition
  * @property {import("../prepared-steps.js").PreparedSteps} steps
  * @property {(inputs: any, args: Record<string, any>) => Promise<any>} call
- * @property {() => import("../pipeline.js").Stream} openStream
+ * @property {() => import("../prepared-steps.js").Stream} openStream
  */
 
 /**

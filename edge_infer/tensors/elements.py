@@ -88,6 +88,6 @@ def unpack(data: memoryview, dtype: DType, count: int) -> list[Any]:
         widened = b"".join(b"\0\0" + data[i : i + 2] for i in range(0, 2 * count, 2))
         return list(struct.unpack_from(f"<{count}f", widened))
     if dtype in (DType.INT4, DType.UINT4):
-        nibbles = [nibble for byte in data for nibble in (byte & 15, byte >> 4)][:count]
+        nibbles = [nibble for byte in data[: (count + 1) // 2] for nibble in (byte & 15, byte >> 4)][:count]
         return [nibble - 16 if nibble > 7 else nibble for nibble in nibbles] if dtype is DType.INT4 else nibbles
     return list(struct.unpack_from(f"<{count}{dtype.buffer_format}", data))

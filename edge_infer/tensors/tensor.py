@@ -203,14 +203,15 @@ class Tensor:
         return Tensor, (data, str(self.dtype), self.shape)
 
     def __repr__(self) -> str:
-        text = repr(self.tolist() if self.size <= 32 else self._values()[:8])
+        text = repr(self.tolist() if self.size <= 32 else self._first(8))
         return f"Tensor({text if self.size <= 32 else text[:-1] + ', ...]'}, {str(self.dtype)!r}, {self.shape})"
 
     def _repr_html_(self) -> str:
         """Show the tensor as a table in a notebook: its first elements only."""
         from edge_infer.tensors.notebook import html_table
 
-        values = [*map(str, self._values()[:8]), *(["…"] if self.size > 8 else [])]
+        shown = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in self._first(8)]
+        values = [*shown, *(["…"] if self.size > 8 else [])]
         return html_table(
             "Tensor", [("dtype", self.dtype), ("shape", str(self.shape)), ("elements", ", ".join(values))]
         )
@@ -222,6 +223,12 @@ class Tensor:
         if self.dtype is DType.STRING:
             return self._strings
         return elements.unpack(self._bytes, self.dtype, prod(self.shape))
+
+    def _first(self, count: int) -> list[Any]:
+        """So many elements at most, without the work for the others."""
+        if self.dtype is DType.STRING:
+            return self._strings[:count]
+        return elements.unpack(self._bytes, self.dtype, min(count, prod(self.shape)))
 
     def tolist(self) -> Any:
         """Return the elements as nested lists, or one Python value for a tensor of shape ()."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
+import subprocess
+import sys
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
 from tests.support.tasks.pipelines import colours, loudness, words
+from tests.support.tasks.tables import risk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +46,15 @@ def bundles(tmp_path_factory: pytest.TempPathFactory, digits_bundle: Path) -> di
         "colours": colours(folder / "colours"),
         "mood": words(folder / "mood", "text-classification", _POST, 2, ["bad", "good"], pooled=True),
         "loud": loudness(folder / "loud"),
+        "risk": risk(folder / "risk.bundle"),
+        "about": words(
+            folder / "about.bundle",
+            "zero-shot-classification",
+            [{"step": "post.tensor"}],
+            3,
+            ["contradiction", "neutral", "entailment"],
+            pooled=True,
+        ),
         "broken": broken,
     }
 
@@ -281,6 +294,39 @@ def test_the_command_to_take_along_gives_the_answer_on_the_screen(
 
     assert command[0] == "curl"
     assert max(range(10), key=logits.__getitem__) == 7
+
+
+def test_a_row_of_a_table_has_a_field_for_each_column_and_its_code_gives_the_answer_on_the_screen(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path]
+) -> None:
+    page = open_page(f"{studio}/#/models/risk")
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+
+    page.do(lambda page: page.fill("label:has-text('age') input", "95"))
+    page.do(lambda page: page.select_option("label:has-text('city') select", "Genf"))
+    page.do(lambda page: page.fill("label:has-text('income') input", ""))
+    page.do(lambda page: page.wait_for_selector(".code pre:has-text('None')"))
+    best = page.do(lambda page: text_of(page, ".bars .best")).split()
+
+    assert best[0] == "good"
+    assert _ran(page, bundles["risk"])[0]["label"] == "good"
+    assert page.console == []
+
+
+def test_the_code_to_take_along_has_the_arguments_too(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path]
+) -> None:
+    page = open_page(f"{studio}/#/models/about")
+    best = page.do(lambda page: text_of(page, ".bars .best")).split()
+
+    assert _ran(page, bundles["about"])["labels"][0] == best[0]
+
+
+def _ran(page: BrowserPage, bundle: Path) -> Any:
+    """What the Python on the page prints, where the bundle is."""
+    code = page.do(lambda page: page.inner_text(".code pre"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=bundle.parent, capture_output=True, text=True, check=True)
+    return ast.literal_eval(done.stdout)
 
 
 def test_offline_now_cuts_the_network_and_goes_on_answering(open_page: Callable[..., BrowserPage], studio: str) -> None:

@@ -16,6 +16,7 @@ import { InferError } from "../src/index.js";
  * @property {{id: string, format: string, precision: string, size: number}[]} [variants]
  * @property {import("../src/errors.js").ErrorDocument} [error] What is wrong with its bundle.
  */
+/** @typedef {{name: string, type: string, categories: (string | number)[]}} Column */
 /**
  * @typedef {object} Model A model whose manifest is read.
  * @property {string} name
@@ -24,7 +25,8 @@ import { InferError } from "../src/index.js";
  * @property {string} version
  * @property {string} task Empty where the bundle names none.
  * @property {string} license Empty where the bundle names none.
- * @property {string[]} samples The addresses of pictures or sounds to try it on.
+ * @property {string[]} samples Paths of pictures or sounds in the bundle to try it on.
+ * @property {Column[]} columns Those of a table that it takes; none where it takes something else.
  * @property {boolean} hasPipeline Whether it answers raw data.
  * @property {TensorSpec[]} inputs
  * @property {TensorSpec[]} outputs
@@ -67,7 +69,8 @@ export async function modelOf(entry) {
     version: entry.version ?? "",
     task: manifest.task ?? "",
     license: manifest.license ?? "",
-    samples: (manifest.files ?? []).map((/** @type {{path: string}} */ { path }) => path).filter((/** @type {string} */ path) => path.startsWith("samples/")).map((/** @type {string} */ path) => `${url.replace(/\/$/, "")}/${path}`),
+    samples: (manifest.files ?? []).map((/** @type {{path: string}} */ { path }) => path).filter((/** @type {string} */ path) => path.startsWith("samples/")),
+    columns: columnsOf(manifest.pipeline),
     hasPipeline: Boolean(manifest.task && manifest.pipeline),
     inputs: manifest.inputs,
     outputs: manifest.outputs,
@@ -75,6 +78,28 @@ export async function modelOf(entry) {
     examples: manifest.examples ?? "",
     variants: manifest.variants.map((/** @type {Variant} */ variant) => ({ ...variant, size: sizes.get(variant.id) ?? 0 })),
   };
+}
+
+/** @param {any} pipeline Of a manifest; undefined where there is none. @returns {Column[]} */
+function columnsOf(pipeline) {
+  const steps = /** @type {any[]} */ (Object.values(pipeline?.inputs ?? {}).flat());
+  const { names = [], types = [] } = steps.find(({ step }) => step === "tabular.columns") ?? {};
+  const { values = {} } = steps.find(({ step }) => step === "tabular.categories") ?? {};
+  return names.map((/** @type {string} */ name, /** @type {number} */ i) => ({ name, type: types[i], categories: values[name] ?? [] }));
+}
+
+/**
+ * @param {Model} model
+ * @param {string} path In its bundle.
+ * @returns {Promise<Uint8Array<ArrayBuffer>>}
+ * @throws {InferError} `fetch_error`: the file does not come.
+ */
+export async function fileOf({ url, name }, path) {
+  const response = await fetch(`${url.replace(/\/$/, "")}/${path.split("/").map(encodeURIComponent).join("/")}`).catch((cause) => {
+    throw new InferError(`\`${path}\` of ${name} could not be fetched`, "fetch_error", { hint: "is the network there?", cause });
+  });
+  if (!response.ok) throw new InferError(`\`${path}\` of ${name} is not there: the answer is ${response.status}`, "fetch_error", { hint: "reload the page" });
+  return new Uint8Array(await response.arrayBuffer());
 }
 
 /** What the server said is kept under this name and its path, for a visit without the server. */

@@ -6,7 +6,8 @@ import { h, say, section } from "./parts.js";
 
 /** @typedef {import("./state.js").State} State */
 const TABS = HAS_SERVER ? ["Python", "JavaScript", "curl"] : ["Python", "JavaScript"];
-const RAW = { image: '"photo.jpg"', sound: '"sound.wav"', text: '"some text"', table: '"row.json"' };
+/** Names that stand for an input that has none: a camera's frame, a recording. */
+const RAW = { image: "photo.jpg", sound: "sound.wav", text: "some text" };
 
 /** @param {State} state @returns {HTMLElement} */
 export function code(state) {
@@ -42,29 +43,41 @@ export function code(state) {
   };
   state.on({ chosen: () => show(at), answered: () => show(at) });
   show(0);
-  return section("Take it along", "The code for exactly what is on the screen.",
+  return section("Take it along", "The code for what is on the screen; a file stands there by its name.",
     h(".code", h("header", h("", { role: "tablist", "aria-label": "Language" }, buttons), copy), h("", { id: "code", role: "tabpanel", "aria-label": "Code" }, pre)));
 }
 
 /** The most values of a tensor that a command line takes along. */
 const MAX_VALUES = 4096;
 
-/** @param {State} state @returns {string} What is on the screen: a text as it is, a file by its name; else the name of one. */
+/** @param {State} state @returns {{value: any, isFile: boolean}} What is on the screen, a file by its name; else the name of one. */
 function raw({ model, asked }) {
-  if (typeof asked?.value === "string") return JSON.stringify(asked.value);
-  if (asked?.value instanceof File) return JSON.stringify(asked.value.name);
-  if (asked?.value && !(asked.value instanceof Blob)) return JSON.stringify(asked.value);
-  const kind = /^(image|object|key|depth)/.test(model.task) ? "image" : /audio|voice/.test(model.task) ? "sound" : "text";
-  return RAW[kind];
+  const value = asked?.value;
+  if (value instanceof File) return { value: value.name, isFile: true };
+  if (/^(image|object|key|depth)/.test(model.task)) return { value: RAW.image, isFile: true };
+  if (/^(audio|automatic|voice)/.test(model.task)) return { value: RAW.sound, isFile: true };
+  return { value: value ?? RAW.text, isFile: false };
+}
+
+/** @param {any} value What JSON can say. @returns {string} The same in Python. */
+function pythonOf(value) {
+  if (Array.isArray(value)) return `[${value.map(pythonOf).join(", ")}]`;
+  if (value !== null && typeof value === "object") return `{${Object.entries(value).map(([key, one]) => `${JSON.stringify(key)}: ${pythonOf(one)}`).join(", ")}}`;
+  if (value === null) return "None";
+  return typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value);
 }
 
 /** @param {State} state @returns {string} */
 function python(state) {
   const { model, way } = state;
   const given = `"${model.name}.bundle", variant="${way.variant}"`;
-  if (model.hasPipeline) return `import edge_infer\n\nanswer = edge_infer.pipeline(${given})\nprint(answer(${raw(state)}))`;
+  if (model.hasPipeline) {
+    const args = Object.entries(state.asked?.args ?? {}).map(([name, value]) => `, ${name}=${pythonOf(value)}`);
+    return `import edge_infer\n\nanswer = edge_infer.pipeline(${given})\nprint(answer(${pythonOf(raw(state).value)}${args.join("")}))`;
+  }
   const inputs = model.inputs.map(({ name }) => `"${name}": ${variableOf(name)}`).join(", ");
-  return `import edge_infer\n\nsession = edge_infer.load(${given})\nresult = session.run({${inputs}})\nprint(result["${model.outputs[0]?.name ?? "output"}"])`;
+  const shapes = model.inputs.map((spec) => `# ${variableOf(spec.name)}: ${described(spec)}\n`).join("");
+  return `import edge_infer\n\nsession = edge_infer.load(${given})\n${shapes}result = session.run({${inputs}})\nprint(result["${model.outputs[0]?.name ?? "output"}"])`;
 }
 
 /** @param {State} state @returns {string} */
@@ -72,9 +85,19 @@ function javascript(state) {
   const { model, way } = state;
   const device = way.device === "webgpu" ? ', device: "webgpu"' : "";
   const given = `"${new URL(model.url).pathname}", { variant: "${way.variant}"${device} }`;
-  if (model.hasPipeline) return `import { pipeline } from "edge-infer";\n\nconst answer = await pipeline(${given});\nconsole.log(await answer(${raw(state)}));`;
+  if (model.hasPipeline) {
+    const { value, isFile } = raw(state);
+    const args = Object.keys(state.asked?.args ?? {}).length ? `, ${JSON.stringify(state.asked?.args)}` : "";
+    return `import { pipeline } from "edge-infer";\n\nconst answer = await pipeline(${given});\nconsole.log(await answer(${JSON.stringify(value)}${args}));${isFile ? " // the address of the file, or a File" : ""}`;
+  }
   const inputs = model.inputs.map(({ name }) => `"${name}": ${variableOf(name)}`).join(", ");
-  return `import { load } from "edge-infer";\n\nconst session = await load(${given});\nconst result = await session.run({ ${inputs} });\nconsole.log(result["${model.outputs[0]?.name ?? "output"}"].data);`;
+  const shapes = model.inputs.map((spec) => `// ${variableOf(spec.name)}: ${described(spec)}\n`).join("");
+  return `import { load } from "edge-infer";\n\nconst session = await load(${given});\n${shapes}const result = await session.run({ ${inputs} });\nconsole.log(result["${model.outputs[0]?.name ?? "output"}"].data);`;
+}
+
+/** @param {import("./catalog.js").TensorSpec} spec @returns {string} */
+function described({ dtype, shape }) {
+  return `an array of yours, ${dtype} [${shape.join(", ")}]`;
 }
 
 /** @param {State} state @returns {string} */
@@ -82,8 +105,11 @@ function curl(state) {
   const { model } = state;
   const address = new URL(`../v2/models/${model.name}/`, import.meta.url).href;
   if (model.hasPipeline) {
-    const isFile = raw(state) === RAW.image || raw(state) === RAW.sound || state.asked?.value instanceof File;
-    return isFile ? `curl ${address}predict --data-binary @${raw(state)}` : `curl ${address}predict -H 'Content-Type: application/json' \\\n  -d '${quoted(`{"inputs": ${raw(state)}}`)}'`;
+    const { value, isFile } = raw(state);
+    if (isFile) return `curl ${address}predict --data-binary '@${quoted(value)}'`;
+    const args = state.asked?.args ?? {};
+    const body = Object.keys(args).length ? { inputs: value, parameters: args } : { inputs: value };
+    return `curl ${address}predict -H 'Content-Type: application/json' \\\n  -d '${quoted(JSON.stringify(body))}'`;
   }
   const request = requestOf(state);
   if (request) return `curl ${address}infer -H 'Content-Type: application/json' \\\n  -d '${quoted(request)}'`;

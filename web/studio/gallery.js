@@ -27,5 +27,5 @@ function card(entry) {
   const formats = [...new Set(variants.map(({ format }) => format))].join(", ");
   const rows = /** @type {[string, string][]} */ ([["smallest", sizes.length ? bytes(Math.min(...sizes)) : "–"], ["variants", String(variants.length)], ["formats", formats || "–"], ["licence", license || "–"]]);
   const picture = samples.find((path) => /\.(jpe?g|png|webp)$/i.test(path));
-  return h("li", h("a.card", { href }, picture && h("img.shot", { src: `${url.replace(/\/$/, "")}/${picture}`, alt: "", loading: "lazy" }), h(".text", h("", h("h2", name), h("p.small.quiet", [task, version && `version ${version}`].filter(Boolean).join(" · "))), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
+  return h("li", h("a.card", { href }, picture && h("img.shot", { src: `${url.replace(/\/$/, "")}/${picture}`, alt: "", loading: "lazy" }), h(".text", h("", h("h2", name), h("p.small.quiet", [task || "tensors in, tensors out", version && `version ${version}`].filter(Boolean).join(" · "))), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
 }

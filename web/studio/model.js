@@ -62,7 +62,7 @@ function choices(state) {
     },
     ready: ({ report }) => {
       why.textContent = report
-        ? [report.why, ...report.fallbacks, ...report.notices].filter(Boolean).map((text) => `${text.replaceAll("`", "").replace(/\.$/, "")}.`).join(" ")
+        ? [reasonOf(report.why), ...report.fallbacks, ...report.notices].filter(Boolean).map((text) => `${text.replaceAll("`", "").replace(/\.$/, "")}.`).join(" ")
         : "The server answers: the input is sent to it.";
     },
     failed: () => (why.textContent = ""),
@@ -119,8 +119,15 @@ function bench(state, widget) {
 function specs({ inputs, outputs, labels }) {
   const rows = /** @type {[string, import("./catalog.js").TensorSpec[]][]} */ ([["input", inputs], ["output", outputs]]).flatMap(([kind, list]) =>
     list.map(({ name, dtype, shape }) => h("tr", h("th", { scope: "row" }, name), h("td", kind), h("td.mono", dtype), h("td.mono", `[${shape.join(", ")}]`))));
-  const text = labels.length ? `${labels.length} class names: ${labels.slice(0, 5).join(", ")}${labels.length > 5 ? " …" : ""}` : "";
-  return section("Inputs and outputs", text, table(["Name", "Side", "Type", "Shape"], rows));
+  const text = labels.length ? `${labels.length} class name${labels.length > 1 ? "s" : ""}: ${labels.slice(0, 5).join(", ")}${labels.length > 5 ? " …" : ""}` : "";
+  const ends = table(["Name", "Side", "Type", "Shape"], rows);
+  ends.classList.add("ends");
+  return section("Inputs and outputs", text, ends);
+}
+
+/** @param {string} why What decided on the variant, as a report says it. @returns {string} The same for a visitor. */
+function reasonOf(why) {
+  return why.replace(/^asked for/, "You chose this variant").replace(/^rule:?/, "Chosen by rule:").replace(/:$/, "").replace(/^measured:/, "Chosen by measurement:");
 }
 
 /** @param {number[]} values @returns {number} */

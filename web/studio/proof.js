@@ -2,8 +2,8 @@
 
 import { InferError, load, loadPython } from "../src/index.js";
 import { judgeGolden, readExamples } from "../src/bundle/golden.js";
-import { HAS_SERVER } from "./catalog.js";
-import { badge, bytes, h, say, section, table } from "./parts.js";
+import { fileOf, HAS_SERVER } from "./catalog.js";
+import { badge, bytes, h, say, section, table, trouble } from "./parts.js";
 import { dummyInputs } from "./inputs.js";
 import { postInfer } from "./server.js";
 import { engineOf } from "./ways.js";
@@ -32,16 +32,23 @@ export function proof(state) {
     const value = h("dd", "–");
     return { value, row: h("", h("dt", name), value) };
   });
+  const news = h("");
   const button = /** @type {HTMLButtonElement} */ (h("button", { onclick: () => run() }, "Run the proof"));
 
   async function run() {
     button.disabled = true;
-    await state.pause();
-    await runGoldens();
-    if (HAS_SERVER) await runPlaces();
-    say("The proof has run.");
-    button.disabled = false;
-    state.choose({});
+    news.replaceChildren();
+    try {
+      await state.pause();
+      await runGoldens();
+      if (HAS_SERVER) await runPlaces();
+      say("The proof has run.");
+    } catch (error) {
+      news.replaceChildren(trouble(error));
+    } finally {
+      button.disabled = false;
+      state.choose({});
+    }
   }
 
   async function runGoldens() {
@@ -49,8 +56,7 @@ export function proof(state) {
       for (const { why } of lines) why.textContent = "no golden examples to compare with";
       return;
     }
-    const answer = await fetch(`${model.url.replace(/\/$/, "")}/${model.examples}`);
-    const examples = readExamples(new Uint8Array(await answer.arrayBuffer()));
+    const examples = readExamples(await fileOf(model, model.examples));
     for (const { variant, verdict, why } of lines) {
       why.textContent = "running…";
       try {
@@ -59,8 +65,8 @@ export function proof(state) {
         await session.dispose();
         const wrong = judged.filter((one) => one.why);
         verdict.replaceChildren(badge(wrong.length ? "fail" : "pass"));
-        const said = `${judged.length - wrong.length} of ${judged.length} outputs as the source gives them`;
-        why.replaceChildren(...judged.length === 1 && !wrong.length ? [`${judged[0].name}: as the source gives it`] : [said, ...wrong.flatMap((one) => [h("br"), `${one.name}: ${one.why}`])]);
+        const said = `${judged.length - wrong.length} of ${judged.length} outputs agree with the source`;
+        why.replaceChildren(...judged.length === 1 && !wrong.length ? [`${judged[0].name} agrees with the source`] : [said, ...wrong.flatMap((one) => [h("br"), `${one.name}: ${one.why}`])]);
       } catch (error) {
         const isRefused = error instanceof InferError && REFUSALS.includes(error.code);
         verdict.replaceChildren(badge(isRefused ? "unknown" : "fail"));
@@ -101,7 +107,7 @@ export function proof(state) {
   }
 
   const text = model.examples ? "" : "The bundle has no golden examples: edge-infer convert makes them.";
-  return section("The same numbers", text, h(".two", h("", table(["Variant", "Verdict", "Why"], lines.map(({ row }) => row))), HAS_SERVER && h(".proof", h("h3", "JavaScript, Python and the server"), big, h("dl.places", places.map(({ row }) => row)), under)), h(".row", button));
+  return section("The same numbers", text, h(".two", h("", table(["Variant", "Verdict", "Why"], lines.map(({ row }) => row))), HAS_SERVER && h(".proof", h("h3", "JavaScript, Python and the server"), big, h("dl.places", places.map(({ row }) => row)), under)), h(".row", button), news);
 }
 
 /**

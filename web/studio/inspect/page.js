@@ -13,6 +13,7 @@ const MAX_BYTES = 2e9;
 const LARGEST = 6;
 const RUNS = 15;
 const MAX_COLUMNS = 400;
+const MAX_ENDS = 12;
 
 /** @returns {HTMLElement[]} */
 export function inspectPage() {
@@ -57,13 +58,13 @@ function views(file, seen) {
   for (const { operator } of layers) counts.set(operator, (counts.get(operator) ?? 0) + 1);
   const kinds = [...counts].sort((a, b) => b[1] - a[1]);
   const ends = (/** @type {string} */ title, /** @type {import("./onnx.js").End[]} */ list) =>
-    h(".tensor", h("h3", title), list.slice(0, 12).map(({ name, dtype, shape }) => h("p.mono.small", `${name}  ${dtype}[${shape.join(", ")}]`)));
+    h(".tensor", h("h3", title), list.slice(0, MAX_ENDS).map(({ name, dtype, shape }) => h("p.mono.small", `${name}  ${dtype}[${shape.join(", ")}]`)), list.length > MAX_ENDS && h("p.small.quiet", `and ${list.length - MAX_ENDS} more`));
   const custom = kinds.filter(([name]) => name.startsWith("custom")).map(([name]) => name);
   return [
     section(file.name, `${seen.format}, ${seen.version}`,
       facts([["File", bytes(file.size)], ["Weights", bytes(weights)], ["Layers", String(layers.length)], ["Kinds of operators", String(kinds.length)]]),
       h(".two", ends("Inputs", seen.inputs), ends("Outputs", seen.outputs))),
-    section("Where the bytes are", "A column is a layer, in the order of the file.",
+    section("Where the bytes are", `A column is a layer, in the order of the file.${layers.length > MAX_COLUMNS ? ` The first ${MAX_COLUMNS} of ${layers.length}.` : ""}`,
       h(".cols.layers", { role: "img", "aria-label": `${layers.length} layers; the largest, ${largest[0]?.operator ?? "none"}, has ${bytes(largest[0]?.bytes ?? 0)}` }, layers.slice(0, MAX_COLUMNS).map((layer) => h("i", { "--v": layer.bytes / most, title: `${layer.operator}, ${bytes(layer.bytes)}` }))),
       h(".two", h("", h("h3", "Largest layers"), bars(largest.map(({ operator, name, bytes: size }) => ({ text: `${operator} ${name.slice(0, 60)}`, value: size / most, shown: `${bytes(size)} · ${Math.round((100 * size) / (weights || 1))} %` })))),
         h("", h("h3", "Operators"), bars(kinds.slice(0, 8).map(([text, count]) => ({ text, value: count / layers.length, shown: String(count) })))))),
@@ -97,7 +98,7 @@ function runner(file, { format, inputs }, custom) {
         }
         times.sort((a, b) => a - b);
         result.replaceChildren(facts([["Start and first answer", milliseconds(first)], [`Median of ${RUNS}`, milliseconds(times[RUNS >> 1])], ["Slowest", milliseconds(times[RUNS - 1])]]),
-          h("p.small.quiet", `Measured now by ${session.report().engine}. ${other} needs another file: edge-infer convert ${file.name} -o model.bundle`));
+          h("p.small.quiet", `Measured now by ${session.report().engine}. ${other} needs another file: edge-infer convert ${file.name} --format ${format === "ONNX" ? "tflite" : "onnx"} -o model.bundle`));
         say("The model has run.");
       } finally {
         await session.dispose();

@@ -3,7 +3,7 @@
 import { end, streamOf } from "../devices.js";
 import { h, notice, takesFiles, trouble } from "../parts.js";
 import { answerViews } from "./answers.js";
-import { firstSample, sampleButtons } from "./samples.js";
+import { samplesOf } from "./samples.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 /** The side of a frame that the camera is asked for. */
@@ -27,7 +27,8 @@ export function image(model, state) {
   const stage = h(".stage", h(".view", photo));
   const open = takesFiles(stage, "image/*", takeFile);
   const live = h("button", { onclick: () => (camera ? stop() : start()) }, "Use the camera");
-  stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a picture"), live, sampleButtons(model, takeFile), news));
+  const samples = samplesOf(model, takeFile, news);
+  stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a picture"), live, samples.buttons, news));
 
   /** @param {File} file */
   async function takeFile(file) {
@@ -87,7 +88,7 @@ export function image(model, state) {
   return {
     stage,
     answer,
-    ready: () => state.hasInput || firstSample(model, takeFile),
+    ready: () => state.hasInput || samples.first(),
     show: (found) => {
       answer.replaceChildren(...(isMask(found) ? [h("p.small.quiet", `A mask of ${found.width} x ${found.height}`)] : answerViews(found)));
       overlay.replaceChildren(...marksOf(found));

@@ -1,32 +1,30 @@
 /** The pictures or sounds that a bundle brings along: buttons for each, and the first one as the first input. */
 
-import { h } from "../parts.js";
+import { fileOf } from "../catalog.js";
+import { h, trouble } from "../parts.js";
 
 /** @typedef {import("../catalog.js").Model} Model */
 
 /**
  * @param {Model} model
  * @param {(file: File) => void} take
- * @returns {HTMLElement[]}
+ * @param {HTMLElement} news Where it is said that a sample does not come.
+ * @returns {{buttons: HTMLElement[], first: () => void}} A button for each sample, and what takes the first one, where there is one.
  */
-export function sampleButtons({ samples }, take) {
-  return samples.map((url) => h("button", { onclick: () => fetchFile(url).then(take, () => {}) }, nameOf(url).replace(/\.\w+$/, "")));
+export function samplesOf(model, take, news) {
+  const choose = (/** @type {string} */ path) => fetchFile(model, path).then(take, (error) => news.replaceChildren(trouble(error)));
+  return {
+    buttons: model.samples.map((path) => h("button", { onclick: () => choose(path) }, nameOf(path).replace(/\.\w+$/, ""))),
+    first: () => void (model.samples.length && choose(model.samples[0])),
+  };
 }
 
-/** Take the first sample, where there is one. @param {Model} model @param {(file: File) => void} take */
-export function firstSample({ samples }, take) {
-  if (samples.length) fetchFile(samples[0]).then(take, () => {});
+/** @param {Model} model @param {string} path @returns {Promise<File>} */
+async function fetchFile(model, path) {
+  return new File([await fileOf(model, path)], nameOf(path));
 }
 
-/** @param {string} url @returns {Promise<File>} */
-async function fetchFile(url) {
-  const response = await fetch(url);
-  if (!response.ok) throw new Error(`${url} answers ${response.status}`);
-  const blob = await response.blob();
-  return new File([blob], nameOf(url), { type: blob.type });
-}
-
-/** @param {string} url */
-function nameOf(url) {
-  return decodeURIComponent(url.split("/").pop() ?? "");
+/** @param {string} path */
+function nameOf(path) {
+  return path.split("/").pop() ?? "";
 }

@@ -12,13 +12,11 @@ export function sentences(_model, state) {
   const query = /** @type {HTMLTextAreaElement} */ (h("textarea", { rows: 1 }, QUERY));
   const list = /** @type {HTMLTextAreaElement} */ (h("textarea", { rows: 7 }, SENTENCES.join("\n")));
   const answer = h("", h("p.small.quiet", "The answer stands here."));
-  /** @type {string[]} */
-  let asked = [];
   let timer = 0;
   const ask = () => {
     const texts = [query.value.trim(), ...list.value.split("\n").map((line) => line.trim()).filter(Boolean)];
     if (!texts[0] || texts.length < 2) return;
-    state.ask((asked = texts));
+    state.ask(texts);
   };
   for (const area of [query, list]) {
     area.addEventListener("input", () => {
@@ -31,8 +29,10 @@ export function sentences(_model, state) {
     answer,
     show: (found) => {
       const vectors = /** @type {Tensor[]} */ (found).map(({ data }) => Array.from(/** @type {ArrayLike<number>} */ (data), Number));
-      if (vectors.length < 2) return;
-      const rows = vectors.slice(1).map((vector, i) => ({ text: asked[i + 1] ?? "", value: cosine(vectors[0], vector) }));
+      // An answer to texts that were changed meanwhile has the next one behind it.
+      const asked = state.asked?.value ?? [];
+      if (vectors.length < 2 || vectors.length !== asked.length) return;
+      const rows = vectors.slice(1).map((vector, i) => ({ text: asked[i + 1], value: cosine(vectors[0], vector) }));
       answer.replaceChildren(h("p.small.quiet", `Nearest first, by the cosine of vectors of ${vectors[0].length} numbers`), bars(rows.sort((a, b) => b.value - a.value)));
     },
     ready: () => state.hasInput || ask(),

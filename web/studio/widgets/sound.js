@@ -3,7 +3,7 @@
 import { end, streamOf } from "../devices.js";
 import { h, notice, takesFiles } from "../parts.js";
 import { answerViews } from "./answers.js";
-import { firstSample, sampleButtons } from "./samples.js";
+import { samplesOf } from "./samples.js";
 import { wavOf } from "./wav.js";
 
 /** How long the microphone is listened to. */
@@ -18,7 +18,8 @@ export function sound(model, state) {
   const stage = h(".stage", h(".view", wave, h("p.prompt", "Drop a sound here, choose a file, or record three seconds.")));
   const open = takesFiles(stage, "audio/*,.wav", take);
   const record = /** @type {HTMLButtonElement} */ (h("button", { onclick: () => listen() }, "Record 3 seconds"));
-  stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a sound"), record, sampleButtons(model, take), news));
+  const samples = samplesOf(model, take, news);
+  stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a sound"), record, samples.buttons, news));
   /** @type {MediaStream | null} */
   let microphone = null;
 
@@ -30,7 +31,8 @@ export function sound(model, state) {
       const buffer = await context.decodeAudioData(await file.arrayBuffer());
       draw(buffer.getChannelData(0));
       // The steps read WAV files exactly; the browser has decoded all others.
-      state.ask(wavOf(buffer));
+      const wav = wavOf(buffer);
+      state.ask(file instanceof File && /\.wav$/i.test(file.name) ? new File([wav], file.name, { type: wav.type }) : wav);
     } catch {
       news.replaceChildren(notice("bad", "This file is not a sound that this browser reads.", "Choose a WAV, MP3, OGG or FLAC file."));
     } finally {
@@ -76,5 +78,5 @@ export function sound(model, state) {
     stage.querySelector(".prompt")?.remove();
   }
 
-  return { stage, answer, ready: () => state.hasInput || firstSample(model, take), show: (found) => answer.replaceChildren(...answerViews(found)), leave: stop };
+  return { stage, answer, ready: () => state.hasInput || samples.first(), show: (found) => answer.replaceChildren(...answerViews(found)), leave: stop };
 }

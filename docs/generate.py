@@ -112,6 +112,26 @@ def tflite_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def onnx_page() -> str:
+    """Return which TFLite operators are written as ONNX, and how."""
+    from edge_infer.formats.tflite import OPERATORS
+    from edge_infer_converters.writers.onnx.rules import RULES
+
+    parts = [
+        _NOTE,
+        "# TFLite operators in ONNX\n",
+        "- *rule*: the operator has a rule, which may refuse some settings with an error that names them.\n"
+        "- *no*: a file with it is refused; all such operators of a file are named at once.\n",
+        f"{len(RULES)} operators have a rule.\n",
+        "| operator | state | what the rule says |\n|---|---|---|",
+    ]
+    for name in sorted({*OPERATORS, *RULES} - {"CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES"}):
+        rule = RULES.get(name)
+        said = (rule.__doc__ or "").splitlines()[0].replace("|", "\\|") if rule else ""
+        parts.append(f"| `{name}` | {'rule' if rule else 'no'} | {said} |")
+    return "\n".join(parts) + "\n"
+
+
 def node_tests_page() -> str:
     """Return how many of ONNX's backend node tests pass in the page, and why each of the others does not."""
     document = tomllib.loads(_EXCUSED_NODES.read_text("utf-8"))
@@ -183,6 +203,7 @@ PAGES = {
     "cli.md": cli_page,
     "errors.md": errors_page,
     "backends.md": backends_page,
+    "onnx_operators.md": onnx_page,
     "tflite_operators.md": tflite_page,
     "node_tests.md": node_tests_page,
     "serve_options.md": serve_options_page,

@@ -98,10 +98,22 @@ if [ "${1:-}" = all ] && [ ! -d tests/bundlers/node_modules/next ]; then
   npm --prefix tests/bundlers ci --no-audit --no-fund
 fi
 
+# A host of Python in a page, for `make check-all`; 12 MB.
+if [ "${1:-}" = all ] && [ ! -d tests/hosts/node_modules/@pyscript/core ]; then
+  npm --prefix tests/hosts ci --no-audit --no-fund --ignore-scripts
+fi
+
 # It runs the kernels of text generation that are built for ARM.
 if [ "${1:-}" = all ] && ! command -v qemu-aarch64 >/dev/null; then
   as_root apt-get update -q
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends qemu-user
+fi
+
+# Models in C are compiled for a Cortex-M4 and an AVR, and run on an emulated board.
+if [ "${1:-}" = all ] && ! { command -v arm-none-eabi-gcc && command -v qemu-system-arm && command -v avr-gcc; } >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+    gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm gcc-avr avr-libc
 fi
 
 # OpenVINO's ONNX Runtime, which cannot lie beside ours, for `make check-all`; 256 MB.

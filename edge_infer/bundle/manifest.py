@@ -174,12 +174,13 @@ class Manifest:
         source: Where the model came from: `hub` and `revision` of the Hugging Face Hub, a commit; or None.
         chain: How the bundles inside feed one another, as JSON (see `edge_infer.chains.definition`), or None. Such a
             bundle has no variants of its own.
+        license: The licence of the weights, as an SPDX expression or in words; None where nobody says.
         monitor: What drift is compared with: `{"reference": PATH}` (docs/concepts/bundle.md), or None.
     """
 
     __slots__ = (
-        *("chain", "examples", "files", "generate", "inputs", "labels", "monitor", "name", "outputs"),
-        *("pipeline", "source", "task", "variants", "version"),
+        *("chain", "examples", "files", "generate", "inputs", "labels", "license", "monitor", "name"),
+        *("outputs", "pipeline", "source", "task", "variants", "version"),
     )
 
     def __init__(
@@ -198,6 +199,7 @@ class Manifest:
         generate: Mapping[str, Any] | None = None,
         source: Mapping[str, str] | None = None,
         chain: Mapping[str, Any] | None = None,
+        license: str | None = None,  # noqa: A002
         monitor: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
@@ -213,6 +215,7 @@ class Manifest:
         self.generate = None if generate is None else dict(generate)
         self.source = None if source is None else dict(source)
         self.chain = None if chain is None else dict(chain)
+        self.license = license
         self.monitor = None if monitor is None else dict(monitor)
 
     def variant(self, id: str) -> Variant:  # noqa: A002
@@ -256,6 +259,8 @@ class Manifest:
             document["source"] = self.source
         if self.chain is not None:
             document["chain"] = self.chain
+        if self.license is not None:
+            document["license"] = self.license
         if self.monitor is not None:
             document["monitor"] = self.monitor
         return document
@@ -335,6 +340,7 @@ def _parse(document: Any) -> Manifest:
         generate=_parse_generate(document["generate"], files) if "generate" in document else None,
         source=_parse_source(document["source"]) if "source" in document else None,
         chain=_object(document["chain"], "manifest: `chain`") if "chain" in document else None,
+        license=_text(document, "license", "manifest") if "license" in document else None,
         monitor=_parse_monitor(document["monitor"], files) if "monitor" in document else None,
     )
 

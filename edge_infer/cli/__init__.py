@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # The sections of the help. A command `name` is `name` in the module `edge_infer.cli.name`, unless `_ELSEWHERE` has it.
 _SECTIONS = {
-    "Convert": ("convert", "compile", "chain", "info", "slim"),
+    "Convert": ("convert", "compile", "chain", "info", "slim", "export-page"),
     "Run": ("run", "predict", "chat", "generate", "tune", "bench", "device"),
     "Search": ("embed", "index"),
     "Serve": ("serve",),
@@ -25,7 +25,7 @@ _SECTIONS = {
     "Check": ("verify", "monitor", "backends", "doctor"),
 }
 _NAMES = {name for names in _SECTIONS.values() for name in names}
-_ELSEWHERE = {"watch": "edge_infer.cli.pull"}
+_ELSEWHERE = {"watch": "edge_infer.cli.pull", "export-page": "edge_infer.cli.export_page"}
 _FROM_DISTRIBUTIONS = dict.fromkeys(("convert", "compile"), "edge-infer-converters")
 # The commands that load models of which nobody knows whether an engine can stand them.
 _GUARDED = (
@@ -54,7 +54,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002, D102
         if cmd_name in _NAMES.difference(_FROM_DISTRIBUTIONS):
             module = import_module(_ELSEWHERE.get(cmd_name, f"edge_infer.cli.{cmd_name}"))
-            command: click.Command = getattr(module, cmd_name)
+            command: click.Command = getattr(module, cmd_name.replace("-", "_"))
             return command
         points = _entry_points()
         if cmd_name in points:

@@ -46,7 +46,8 @@ STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STABLEHLO_WHILE STA
 DILATE STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT
 STABLEHLO_CASE
 """
-_OPERATORS = tuple(_OPERATOR_NAMES.split())
+#: The names of all operators; the place of each is its number.
+OPERATORS = tuple(_OPERATOR_NAMES.split())
 _BITS = {
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 8),
     **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
@@ -264,9 +265,9 @@ def _code(table: Table) -> tuple[str, int]:
     old, new = table.number(0, "b"), table.number(3, "i")
     number = max(old, new)
     custom = table.text(1)
-    if not 0 <= number < len(_OPERATORS):
+    if not 0 <= number < len(OPERATORS):
         raise _ContradictionError(f"operator {number} is not known")
-    name = _OPERATORS[number]
+    name = OPERATORS[number]
     return (f"CUSTOM {custom}" if name == "CUSTOM" else name), table.number(2, "i", 1)
 
 

@@ -158,13 +158,14 @@ class SequenceModel:
 
         Raises:
             ExecutionError: The engine failed, or a logit is not a number.
+            ManifestError: The decoder gives fewer logits than the bundle has tokens.
         """
         given: list[int] = list(prompt)
         found: list[int] = []
         with self.decoder.stream(initial=self._empty()) as stream:
             while len(found) < most:
                 feeds = {_TOKENS: Tensor.from_list([given], DType.INT64), **crossed}
-                token = best_token(stream.step(feeds)["logits"], found, change)
+                token = best_token(self._whole(stream.step(feeds)["logits"]), found, change)
                 if token in self.definition.eos:
                     return
                 found.append(token)
@@ -175,7 +176,7 @@ class SequenceModel:
         """Return the logits of the token behind a prompt."""
         with self.decoder.stream(initial=self._empty()) as stream:
             feeds = {_TOKENS: Tensor.from_list([list(prompt)], DType.INT64), **crossed}
-            return _checked(stream.step(feeds)["logits"])
+            return _checked(self._whole(stream.step(feeds)["logits"]))
 
     def forget(self, crossed: Mapping[str, Any]) -> None:
         """Give the memory of what `encode` returned back."""
@@ -193,6 +194,16 @@ class SequenceModel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _whole(self, logits: Any) -> Any:
+        """Return logits; the rules of tokens read and change any token of the vocabulary."""
+        count, size = logits.shape[-1], self.definition.vocab_size
+        if count < size:
+            raise ManifestError(
+                f"manifest: `generate.vocab_size` is {size}, the decoder `{self.variant}` gives {count} logits",
+                hint="convert the model again",
+            )
+        return logits
 
     def _empty(self) -> dict[str, Tensor]:
         """Return keys and values of no position."""

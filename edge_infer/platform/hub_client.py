@@ -30,6 +30,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 _MAX_LIST_BYTES = 64 * 2**20
 _CHUNK = 2**20
+#: The most bytes of a file whose size the Hub does not say; a model beyond has its weights in files of their own.
+_MOST_UNSTATED_BYTES = 2**31
 _YES = ("1", "true", "yes", "on")
 
 
@@ -317,20 +319,27 @@ def _save(
         The bytes that were written, at most one part more than expected, and the digests as text.
 
     Raises:
-        FetchError: It does not answer, answers with an error, or breaks off.
+        FetchError: It does not answer, answers with an error, breaks off, or does not end within the bytes that a
+            file of no stated size may have.
     """
     from http.client import HTTPException, IncompleteRead
 
-    reached = 0
+    reached, most = 0, _MOST_UNSTATED_BYTES if size is None else size
     try:
         with fetch.open_url(url, headers) as response:
-            while (size is None or reached <= size) and (part := response.read(_CHUNK)):
+            while reached <= most and (part := response.read(_CHUNK)):
                 file.write(part)
                 for one in digests:
                     one.update(part)
                 reached += len(part)
-            if response.length and (size is None or reached <= size):
+            if response.length and reached <= most:
                 raise IncompleteRead(b"", response.length)
     except (OSError, ValueError, HTTPException) as error:
         raise fetch.translated(url, error) from error
+    if size is None and reached > most:
+        raise FetchError(
+            f"{url} has more than {most} bytes, and the Hub does not say how many",
+            hint="pip install huggingface_hub, which fetches it",
+            url=url,
+        )
     return reached, [one.hexdigest() for one in digests]

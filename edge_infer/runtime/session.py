@@ -61,6 +61,14 @@ class Report(Record):
     why: str
     nodes: tuple[tuple[str, int], ...] = ()
 
+    def _repr_html_(self) -> str:
+        """Show the report as a table in a notebook."""
+        from edge_infer.tensors.notebook import html_table
+
+        nodes = [f"{count} on {provider}" for provider, count in self.nodes]
+        rows = {**self._asdict(), "threads": self.threads or "", "nodes": nodes}
+        return html_table("Report", ((name.replace("_", " "), value) for name, value in rows.items()))
+
 
 class Session:
     """A model that is ready to run; made by `load`.
@@ -285,6 +293,15 @@ class Session:
         runnable, choice = self._runnable, self._choice
         device = runnable.placement.device if runnable is not None else "closed"
         return f"Session({self.bundle.label}, {choice.variant.id}, {choice.backend} on {device})"
+
+    def _repr_html_(self) -> str:
+        """Show the session as a table in a notebook."""
+        from edge_infer.tensors.notebook import html_table
+
+        runnable, choice = self._runnable, self._choice
+        device = runnable.placement.device if runnable is not None else "closed"
+        rows = [("model", self.bundle.label), ("runs", f"{choice.variant.id} by {choice.backend} on {device}")]
+        return html_table("Session", [*rows, ("inputs", self.inputs), ("outputs", self.outputs), ("why", choice.why)])
 
     def close(self) -> None:
         """Give back the model's memory. A second call does nothing."""

@@ -131,6 +131,7 @@ class InferenceRoutes:
     async def metrics(self, request: Request) -> Response:
         """Write the metrics."""
         self._keys.check_metrics(request.scope["headers"])
+        await self._metrics.judge()
         return Response(self._metrics.text(), 200, NO_STORE, CONTENT_TYPE)
 
     async def server(self, _request: Request) -> Response:

@@ -53,6 +53,7 @@ class Pulled(NamedTuple):
         path: The bundle's folder.
         note: Why a cheaper method was given up, or the newest version is not taken; else empty.
         trial_s: How long the trial took, in seconds.
+        rolled_back: The newest version, where somebody took it back here by hand; else empty.
     """
 
     model: str
@@ -67,6 +68,7 @@ class Pulled(NamedTuple):
     path: Path
     note: str = ""
     trial_s: float = 0.0
+    rolled_back: str = ""
 
 
 def split_address(address: str) -> tuple[str, str]:
@@ -161,7 +163,8 @@ class _Pull:
             active = record.active
             revision = revision._replace(version=active.version, sequence=active.sequence, files=active.files)
             path = device.stage(active)
-            return self._result(revision, path, changed=False, method="none", note=note)
+            found = self._result(revision, path, changed=False, method="none", note=note)
+            return found._replace(rolled_back=wanted.version)
         is_active = record.active is not None and record.active.bundle == wanted.bundle
         if is_active and record.active != wanted:  # published again, by a new number
             record = record._replace(active=wanted)

@@ -100,7 +100,8 @@ class Server:
             body |= {"result": _result(outcome), "error": outcome.message[:500]}
             body |= {"wanted": outcome.details.get("sequence", 0), "stage": outcome.details.get("stage", 0)}
         else:
-            body |= {"result": "ok" if outcome.changed else "current", "method": outcome.method}
+            result = "ok" if outcome.changed else "rolled_back" if outcome.rolled_back else "current"
+            body |= {"result": result, "method": outcome.method}
             body |= {"wanted": outcome.sequence, "stage": outcome.stage, "trial_s": round(outcome.trial_s, 4)}
             body |= {"bytes_moved": outcome.bytes_moved, "bytes_full": outcome.bytes_full}
         return self._json("POST", "/report", json.dumps(body).encode()) is not None

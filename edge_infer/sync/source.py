@@ -88,7 +88,7 @@ class _Http:
     def stream(self, path: str, start: int) -> Iterator[bytes]:
         import urllib3
 
-        url = f"{self.location}/{quote(path)}"
+        url = f"{self.location}/{quote(path, safe='/%')}"  # python-tuf has escaped the names of roles already
         headers = {"User-Agent": "edge-infer", "Accept-Encoding": "identity", "Cache-Control": "no-transform"}
         if start:
             headers["Range"] = f"bytes={start}-"

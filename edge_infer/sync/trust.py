@@ -8,6 +8,7 @@ was seen is a lower bound of now.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,8 +36,9 @@ class Floor(NamedTuple):
     """The highest versions that were seen already.
 
     The metadata's versions, the model's sequence (the caller puts the one that was taken there), the last signed time
-    in s since 1970, and the keys that signed timestamps and snapshots then. Versions of keys that were replaced since
-    do not count: whoever held them may have counted up to anything (TUF 1.0, 5.3.11, "fast-forward attack").
+    in s since 1970, and the keys that signed timestamps and snapshots then. Where these were replaced since, the
+    versions of timestamp, snapshot, and of the targets that the snapshot names, do not count: whoever held the keys may
+    have counted up to anything (TUF 1.0, 5.3.11, "fast-forward attack").
     """
 
     root: int = 0
@@ -55,7 +57,7 @@ class Floor(NamedTuple):
 
     def under(self, online: str) -> Floor:
         """Return what counts of it under these keys."""
-        return self if self.online in ("", online) else self._replace(timestamp=0, snapshot=0)
+        return self if self.online in ("", online) else self._replace(timestamp=0, snapshot=0, targets=0)
 
 
 class Proven(NamedTuple):
@@ -84,37 +86,10 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor, 
         RollbackError: It is older than what was seen.
         FetchError: It cannot be fetched.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        updater = Updater(
-            str(folder),
-            "tuf/",
-            fetcher=_Fetcher(source),
-            config=UpdaterConfig(prefix_targets_with_hash=False),
-            bootstrap=root,
-        )
-        updater.refresh()
+    with _in_our_words():
+        updater, seen, expires = refreshed(source, folder, root, floor)
         target = updater.get_targetinfo(model)
-    except exceptions.ExpiredMetadataError as error:
-        raise ExpiredError(
-            f"The store's metadata has expired: {error}", hint="on the publisher: edge-infer store refresh STORE"
-        ) from error
-    except (exceptions.BadVersionNumberError, exceptions.EqualVersionNumberError) as error:
-        raise RollbackError(f"The store offers older metadata than was seen: {error}") from error
-    except exceptions.DownloadError as error:
-        cause = error.__cause__ or error.__context__
-        raise FetchError(
-            cause.message if isinstance(cause, SyncError) else f"The store's metadata cannot be fetched: {error}",
-            hint=cause.hint if isinstance(cause, SyncError) else "",
-            status=getattr(error, "status_code", 0),
-        ) from error
-    except (exceptions.RepositoryError, ValueError, KeyError) as error:
-        raise SignatureError(
-            f"The store's metadata is refused: {error}", hint="is this the publisher whose root you trust?"
-        ) from error
-    seen, expires = _seen(folder)
     floor = floor.under(seen.online)
-    _refuse_older(seen._replace(sequence=floor.sequence), floor)  # which revision is offered is not known yet
     if target is None:
         raise FetchError(f"The store `{source.location}` has no model `{model}`", status=404)
     offer = offered(target, model, device, floor.sequence)
@@ -135,6 +110,60 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor, 
     if expires < bound:
         raise ExpiredError(f"The store's metadata expired {bound - expires} s before the last time that was signed")
     return Proven(revision, floor.raised(seen), offer.stage)
+
+
+def refreshed(
+    source: Source, folder: Path, root: bytes | None, floor: Floor, prefix: str = "tuf/"
+) -> tuple[Updater, Floor, int]:
+    """Bring the metadata in a folder up to date.
+
+    Args:
+        source: The store.
+        folder: Where python-tuf keeps its files.
+        root: The root metadata that is trusted; None for the one in the folder.
+        floor: What was seen before; its sequence does not count.
+        prefix: Where the store has its metadata.
+
+    Returns:
+        What searches the targets, the versions that were found, and when the first file expires, in s since 1970.
+
+    Raises:
+        RollbackError: A version is older than what was seen.
+        tuf.api.exceptions.RepositoryError, tuf.api.exceptions.DownloadError: It is refused, or cannot be fetched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    config = UpdaterConfig(prefix_targets_with_hash=False)
+    updater = Updater(str(folder), prefix, fetcher=_Fetcher(source), config=config, bootstrap=root)
+    updater.refresh()
+    seen, expires = _seen(folder)
+    least = floor.under(seen.online)
+    _refuse_older(seen._replace(sequence=least.sequence), least)  # which revision is offered is not known yet
+    return updater, seen, expires
+
+
+@contextlib.contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        yield
+    except exceptions.ExpiredMetadataError as error:
+        raise ExpiredError(
+            f"The store's metadata has expired: {error}", hint="on the publisher: edge-infer store refresh STORE"
+        ) from error
+    except (exceptions.BadVersionNumberError, exceptions.EqualVersionNumberError) as error:
+        raise RollbackError(f"The store offers older metadata than was seen: {error}") from error
+    except exceptions.DownloadError as error:
+        cause = error.__cause__ or error.__context__
+        raise FetchError(
+            cause.message if isinstance(cause, SyncError) else f"The store's metadata cannot be fetched: {error}",
+            hint=cause.hint if isinstance(cause, SyncError) else "",
+            status=getattr(error, "status_code", 0),
+        ) from error
+    except SyncError:
+        raise
+    except (exceptions.RepositoryError, ValueError, KeyError) as error:
+        raise SignatureError(
+            f"The store's metadata is refused: {error}", hint="is this the publisher whose root you trust?"
+        ) from error
 
 
 def _refuse_older(seen: Floor, floor: Floor) -> None:
@@ -169,7 +198,7 @@ class _Fetcher(FetcherInterface):
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         try:
-            yield from self._source.stream(url, 0)
+            yield from self._source.stream(url.lstrip("/"), 0)  # python-tuf puts a `/` behind an empty prefix
         except FetchError as error:
             status = error.details.get("status", 0)
             if status in (403, 404):

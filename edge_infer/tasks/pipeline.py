@@ -313,8 +313,8 @@ class Pipeline:
         self, values: list[Any], arguments: dict[str, Any], shared: Shared | None = None
     ) -> Generator[Work, Results, list[Any]]:
         """Ask for the runs that some raw inputs take, and return their answers."""
-        expand, combine = self._task.expand, self._task.combine
-        groups = [[value] if expand is None else expand(value, arguments) for value in values]
+        combine = self._task.combine
+        groups = [self.steps.runs(value, arguments) for value in values]
         ready = [self.steps.before(one, arguments, shared=shared) for group in groups for one in group]
         answers: list[Any] = [None] * len(ready)
         for batch in self.steps.batches(ready, is_alike=shared is not None):

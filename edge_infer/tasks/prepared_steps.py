@@ -16,7 +16,7 @@ from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Protocol
 
     from edge_infer.bundle.bundle import Bundle
@@ -84,6 +84,7 @@ class PreparedSteps:
 
     def __init__(self, definition: Definition, session: Ends) -> None:
         bundle, self._takes = session.bundle, get_task(definition.task).takes
+        self._expand = get_task(definition.task).expand
         self._specs = {spec.name: spec for spec in session.inputs}
         self._outputs = session.outputs
         state = {one.input for variant in bundle.manifest.variants for one in variant.state if not one.is_hidden}
@@ -94,6 +95,9 @@ class PreparedSteps:
         self._before: list[tuple[str, list[Apply]]] = []
         #: What the steps before the model are up to each of them, for `Shared`; empty where several inputs have some.
         self.beginnings: list[Beginning] = []
+        has_windows = "doc_stride" in get_task(definition.task).arguments
+        #: What cuts a long text into windows, where a step does that.
+        self._windows: Callable[[Any, Mapping[str, Any]], list[Any]] | None = None
         #: What fills shorter texts up, by input.
         self._pads: dict[str, int] = {}
         for name, steps in definition.inputs.items():
@@ -103,7 +107,9 @@ class PreparedSteps:
             here = place("" if name == ALL_INPUTS else name)
             self._before.append((name, [step.prepare(here) for step in steps]))
             self.beginnings = beginnings(steps, here, bundle.manifest)
-            for step in steps:
+            for step, made in zip(steps, self._before[-1][1], strict=True):
+                if (windows := getattr(made, "windows", None)) is not None and has_windows:
+                    self._windows = windows
                 if step.name == "text.tokenize":
                     self._pads[step.parameters["tensors"]["ids"]] = step.parameters["pad_id"]
         missing = [name for name in self._specs if name not in definition.inputs and name not in state]
@@ -116,6 +122,21 @@ class PreparedSteps:
         self.can_batch = can_batch(session.inputs, session.outputs)
         #: The first state of a streamed model: zeros, one sound at a time.
         self.first_state = {name: _zeros(self._specs[name]) for name in sorted(state) if name in self._specs}
+
+    def runs(self, value: Any, arguments: Mapping[str, Any]) -> list[Any]:
+        """Return the raw inputs that one of the task takes: a run of the model for each.
+
+        Args:
+            value: The raw input of the task.
+            arguments: What the caller asked for.
+
+        Raises:
+            InputError: It is not what the task takes.
+        """
+        found = [value] if self._expand is None else self._expand(value, arguments)
+        if self._windows is not None:
+            found = [window for one in found for window in self._windows(one, arguments)]
+        return found
 
     def before(
         self, value: Any, arguments: Mapping[str, Any], item: Item | None = None, shared: Shared | None = None

@@ -105,7 +105,13 @@ OWN = (
     Task("fill-mask", "text"),
     Task("text-classification", "text"),
     Task("token-classification", "text"),
-    Task("question-answering", "text", (), several_runs.question_and_context, several_runs.only),
+    Task(
+        "question-answering",
+        "text",
+        ("doc_stride",),
+        several_runs.question_and_context,
+        several_runs.best_answers,
+    ),
     Task(
         "zero-shot-classification",
         "text",

@@ -19,9 +19,16 @@ _TEMPLATE = "This example is {}."
 _MAX_RUNS = 10_000
 
 
-def only(answers: list[Any], value: Any, arguments: Mapping[str, Any], place: Place) -> Any:  # noqa: ARG001
-    """Return the answer of the one run."""
-    return answers[0]
+def best_answers(answers: list[Any], value: Any, arguments: Mapping[str, Any], place: Place) -> Any:  # noqa: ARG001
+    """Return the best of the answers of a context's windows; of one that two windows give the higher score counts."""
+    if len(answers) == 1:
+        return answers[0]
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    parts = [answer if isinstance(answer, list) else [answer] for answer in answers]
+    for one in sorted((one for part in parts for one in part), key=lambda one: -one["score"]):
+        found.setdefault((one["start"], one["end"]), one)
+    best = [*found.values()]
+    return best[: max(map(len, parts))] if isinstance(answers[0], list) else best[0]
 
 
 def question_and_context(value: Any, arguments: Mapping[str, Any]) -> list[Any]:  # noqa: ARG001

@@ -206,6 +206,15 @@ class Tensor:
         text = repr(self.tolist() if self.size <= 32 else self._values()[:8])
         return f"Tensor({text if self.size <= 32 else text[:-1] + ', ...]'}, {str(self.dtype)!r}, {self.shape})"
 
+    def _repr_html_(self) -> str:
+        """Show the tensor as a table in a notebook: its first elements only."""
+        from edge_infer.tensors.notebook import html_table
+
+        values = [*map(str, self._values()[:8]), *(["…"] if self.size > 8 else [])]
+        return html_table(
+            "Tensor", [("dtype", self.dtype), ("shape", str(self.shape)), ("elements", ", ".join(values))]
+        )
+
     # -- its elements --
 
     def _values(self) -> list[Any]:

@@ -151,7 +151,7 @@ def test_a_step_runs_on_a_server(page: BrowserPage, folder: Path) -> None:
     found = page.evaluate(
         """async (texts) => {
             const { openChain } = await import("/src/index.js");
-            const { RemoteModel } = await import("/src/chains/remote.js");
+            const { RemoteModel } = await import("/src/engines/remote-model.js");
             const remote = new RemoteModel(new URL("/v2/models/groups", location.href).href);
             const specs = [["x", "float32", ["n", 4]]].map(([name, dtype, shape]) => ({ name, dtype, shape }));
             const label = { name: "label", dtype: "int64", shape: ["n"] };
@@ -171,7 +171,7 @@ def test_a_step_runs_on_a_server(page: BrowserPage, folder: Path) -> None:
         expected = session.run({"x": np.array([[0.1, 0.2, 0.3, 0.4]], np.float32)})
     assert found["answer"]["label"] == expected["label"].tolist()
     assert near(found["answer"]["scores"], expected["scores"].reshape(-1).tolist())
-    assert found["wrong"][0] == "manifest_error"
+    assert found["wrong"][0] == "bundle_error"
 
 
 def test_a_chain_that_was_damaged_or_is_none_is_refused(page: BrowserPage) -> None:

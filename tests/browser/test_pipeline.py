@@ -6,7 +6,10 @@ import base64
 import hashlib
 import json
 import random
+import wave
+from array import array
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +24,11 @@ from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
 from edge_infer.tasks.image import decode
 from edge_infer.tasks.item import Item
-from tests.support.browser.pages import BrowserPage
+from tests.support.browser.pages import BrowserPage, BrowserThread
 from tests.support.tasks.pipelines import WORDS, colours, loudness, questions, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.support.browser.pages import BrowserThread
 
 _TOP: list[dict[str, Any]] = [{"step": "post.softmax"}, {"step": "post.top_k"}]
 _PLAIN: list[dict[str, Any]] = [{"step": "post.tensor"}]
@@ -39,6 +40,7 @@ _CHOICE = {"candidate_labels": ["paris", "london", "film"], "hypothesis_template
 ASKED: list[tuple[str, Any, dict[str, Any]]] = [
     ("answer", {"question": "a film", "context": "Good paris a  LONDON film"}, {}),
     ("answer", {"question": "a film", "context": "Paris a london"}, {"top_k": 3, "max_answer_len": 2}),
+    ("answer", {"question": "a film", "context": "good film " * 60 + "paris a london"}, {"top_k": 3, "doc_stride": 8}),
     ("rank", {"query": "film", "documents": ["good", "bad", "paris"]}, {"top_k": 2}),
     ("choose", "good film", _CHOICE),
     ("choose", ["good film", "bad"], {**_CHOICE, "multi_label": True}),
@@ -327,3 +329,56 @@ def test_what_cannot_be_answered_says_why(page: BrowserPage) -> None:
     ):
         with pytest.raises(InputError, match=said):
             page.evaluate(ask, [f"/models/{name}", given, more])
+
+
+_LISTEN = """async (blocks) => {
+    const { pipeline } = await import("/src/index.js");
+    const detect = await pipeline("/models/loudness");
+    const found = [];
+    const source = blocks?.map((block) => Float32Array.from(block));
+    for await (const one of detect.listen(source, { threshold: 0.3, min_silence_ms: 100 })) {
+        found.push(one);
+        if (!blocks && found.length === 2) break;
+    }
+    const wrong = await detect.listen(3).next().catch((error) => error.code);
+    await detect.dispose();
+    return { found, wrong };
+}"""
+
+
+def test_blocks_of_sound_are_listened_to_as_in_python(page: BrowserPage, bundles: dict[str, Path]) -> None:
+    chance = random.Random(3)
+    loud = [chance.random() < 0.5 for _ in range(30)]
+    samples = [chance.uniform(-1, 1) * (0.9 if loud[at // 1600] else 0.1) for at in range(48_000)]
+    cuts = [0, *sorted(chance.sample(range(48_000), 60)), 48_000]
+    blocks = [samples[start:end] for start, end in pairwise(cuts)]
+
+    answer = page.evaluate(_LISTEN, blocks)
+
+    with edge_infer.pipeline(bundles["loudness"]) as detect:
+        given = [array("f", block) for block in blocks]
+        expected = list(detect.listen(given, threshold=0.3, min_silence_ms=100))
+    assert len(expected) > 2
+    assert near(answer["found"], expected)
+    assert answer["wrong"] == "input_error"
+
+
+@pytest.mark.long
+def test_the_microphone_is_listened_to_and_turned_off(bundles: dict[str, Path], tmp_path: Path) -> None:
+    """Chromium's microphone plays a file again and again: half a second of noise, half a second of nothing."""
+    chance = random.Random(4)
+    with wave.open(str(tmp_path / "noise.wav"), "wb") as file:
+        file.setparams((1, 2, 48_000, 0, "NONE", ""))
+        noise = array("h", [round(30_000 * chance.uniform(-1, 1)) if at < 24_000 else 0 for at in range(48_000)])
+        file.writeframes(noise.tobytes())
+    flags = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+    with (
+        BrowserThread(*flags, f"--use-file-for-fake-audio-capture={tmp_path / 'noise.wav'}") as thread,
+        ServerThread(create_app({"loudness": bundles["loudness"]}, find_web_root())) as server,
+    ):
+        page = BrowserPage(thread, f"{server.url}/blank.html")
+        answer = page.evaluate(_LISTEN, None)
+        page.close()
+    first, second = answer["found"]
+    assert 0.3 < second["end"] - second["start"] < 0.7
+    assert 0.7 < second["end"] - first["end"] < 1.3

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import urllib.request
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -215,3 +217,87 @@ def test_a_page_of_ones_own_stands_in_place_of_the_studio(tmp_path: Path, bundle
     assert got["/"] == b"mine"
     assert got["/deep/"] == b"deep"
     assert json.loads(got["/models/"])["models"][0]["name"] == "mood"
+
+
+@pytest.mark.parametrize(("kind", "operator"), [("onnx", "Conv"), ("tflite", "CONV_2D")])
+def test_a_dropped_model_is_read_and_run_in_the_page(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], kind: str, operator: str
+) -> None:
+    page = open_page(f"{studio}/#/inspect")
+    sent: list[str] = []
+    page.do(lambda page: page.on("request", lambda request: sent.append(f"{request.method} {request.url}")))
+
+    page.do(lambda page: page.set_input_files("input[type=file]", bundles["digits"] / kind / f"model.{kind}"))
+    shown = page.do(lambda page: text_of(page, ".layers + .two"))
+    page.do(lambda page: page.click("text=Run on made-up inputs"))
+    page.do(lambda page: page.wait_for_selector("text=Measured now by"))
+
+    assert operator in shown
+    assert "image" in page.do(lambda page: page.inner_text("main"))
+    assert all(one.startswith("GET ") for one in sent)
+    assert page.do(no_overflow)
+    assert page.console == []
+
+
+def test_a_dropped_file_that_is_no_model_is_said(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    model = (bundles["digits"] / "onnx" / "model.onnx").read_bytes()
+    flat = (bundles["digits"] / "tflite" / "model.tflite").read_bytes()
+    page = open_page(f"{studio}/#/inspect", viewport={"width": 360, "height": 800})
+    bad = {
+        "cut": model[: len(model) // 2],
+        "flat": flat[:400],
+        "text": b"no model at all",
+        "empty": b"",
+        "head": b"\x00\x00\x00\x00TFL3",
+    }
+    for name, content in bad.items():
+        (tmp_path / f"{name}.onnx").write_bytes(content)
+
+        def drop(page: Page, name: str = name) -> None:
+            page.set_input_files("input[type=file]", tmp_path / f"{name}.onnx")
+            page.wait_for_selector(f"text={name}.onnx is no model")
+
+        page.do(drop)
+
+    assert page.do(no_overflow)
+    assert page.console == []
+
+
+def test_the_command_to_take_along_gives_the_answer_on_the_screen(
+    open_page: Callable[..., BrowserPage], studio: str
+) -> None:
+    page = open_page(f"{studio}/#/models/digits", reduced_motion="reduce")
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+    page.do(lambda page: page.click("button[aria-label='Draw a 7']"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.answer .big').textContent.startsWith('7')"))
+    page.do(lambda page: page.click("text=curl"))
+
+    command = shlex.split(page.do(lambda page: page.inner_text(".code pre")).replace("\\\n", ""))
+    request = urllib.request.Request(command[1], command[-1].encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        logits = json.load(answer)["outputs"][0]["data"]
+
+    assert command[0] == "curl"
+    assert max(range(10), key=logits.__getitem__) == 7
+
+
+def test_offline_now_cuts_the_network_and_goes_on_answering(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/digits", reduced_motion="reduce")
+    seven = "document.querySelector('.answer .big').textContent.startsWith('7')"
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+
+    page.do(lambda page: page.click("text=Offline now"))
+    page.do(lambda page: page.wait_for_selector("text=The network is cut"))
+    reached = page.evaluate("() => fetch('/v2/health/live').then(() => true, () => false)")
+    page.do(lambda page: page.click("button[aria-label='Draw a 7']"))
+    page.do(lambda page: page.wait_for_function(seven))
+    page.do(lambda page: page.reload())
+    page.do(lambda page: page.wait_for_selector("text=The network is still cut"))
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+    page.do(lambda page: page.click("text=Online again"))
+    page.do(lambda page: page.wait_for_selector("text=The network is back"))
+
+    assert reached is False
+    assert page.evaluate("() => fetch('/v2/health/live').then(() => true, () => false)") is True

@@ -288,6 +288,24 @@ def test_a_wrong_manifest_is_refused(made: Callable[[str], Path], tmp_path: Path
         edge_infer.pipeline(place)
 
 
+@pytest.mark.parametrize("kind", ["t5", "whisper"])
+def test_more_tokens_than_logits_are_refused(made: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
+    import shutil
+
+    place = Path(shutil.copytree(made(kind), tmp_path / "evil.bundle"))
+    document = json.loads((place / "manifest.json").read_text())
+    document["generate"]["vocab_size"] = 999_999
+    if kind == "whisper":
+        document["generate"]["speech"]["suppress"] = [999_998]
+    (place / "manifest.json").write_text(json.dumps(document))
+
+    with (
+        edge_infer.pipeline(place) as answer,
+        pytest.raises(ManifestError, match=r"`generate\.vocab_size` is 999999, the decoder `onnx/fp32` gives"),
+    ):
+        answer(np.zeros(800, np.float32) if kind == "whisper" else "a text")
+
+
 def test_a_folder_of_text_with_a_decoder_alone_stays_one(tmp_path: Path) -> None:
     result = convert(hub_folders.write_folder(tmp_path / "gpt2", "gpt2"), tmp_path / "m.bundle", precision="int8")
 

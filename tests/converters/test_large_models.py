@@ -13,15 +13,19 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import Variant
 from edge_infer.errors import ConversionError, IntegrityError
 from edge_infer_converters.bundle_writer import BundleWriter
-from edge_infer_converters.passes.graphs import infer_shapes_in, without_weights
+from edge_infer_converters.passes.graphs import infer_shapes_in, nbytes_of, without_weights
 from edge_infer_converters.passes.sessions import session_of
 from edge_infer_converters.sources.onnx import load
 from edge_infer_converters.writers import onnx as onnx_writer
-from tests.support import zoo
+from tests.support import limited, real_models, zoo
 from tests.support.converters.engines import random_feeds, run_onnx
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+#: How many times a model may be in memory.
+MOST_OF_A_MODEL = 3.2
 
 
 def large_model() -> onnx.ModelProto:
@@ -41,6 +45,33 @@ def test_a_large_model_is_written_in_pieces_as_protobuf_writes_it() -> None:
     model = large_model()
 
     assert onnx_writer.write(model) == model.SerializeToString(deterministic=True)
+    assert nbytes_of(model) == model.ByteSize()
+
+
+@pytest.mark.long
+def test_a_conversion_takes_little_more_memory_than_its_model(tmp_path: Path) -> None:
+    """A tower of matrices: 2.8 times their bytes; 4.8 where protobuf counts them, or a quantizer copies them."""
+    rng = np.random.default_rng(0)
+    weights = {f"w{i}": rng.normal(0, 0.02, (2048, 2048)).astype(np.float32) for i in range(8)}
+    nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(8)]
+
+    def peak(count: int) -> int:
+        data = zoo.model(
+            nodes[:count],
+            [zoo.value("x0", [1, 2048])],
+            [zoo.value(f"x{count}", [1, 2048])],
+            {name: weights[name] for name in list(weights)[:count]},
+        )
+        (tmp_path / "tower.onnx").write_bytes(data)
+        wanted = ("--format", "onnx", "--precision", "fp32,fp16,int8-dynamic", "--force")
+        command = ("convert", "tower.onnx", "-o", "tower.bundle", *wanted)
+        done = limited.run((*real_models.EDGE_INFER, *command), seconds=300, cwd=tmp_path)
+        assert done.code == 0, done.err
+        return done.peak_bytes
+
+    grown = peak(8) - peak(2)
+
+    assert grown / (6 * 4 * 2048 * 2048) < MOST_OF_A_MODEL
 
 
 def test_a_large_model_runs_with_its_weights_in_a_file() -> None:

@@ -13,6 +13,7 @@ from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.data.calibration import CalibrationSet, read_set
 from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure.metrics import Metric, choose_metric, cosines
+from edge_infer_converters.measure.rank_correlation import spearman
 from edge_infer_converters.measure.variant_quality import accuracy
 from edge_infer_converters.sources import onnx as source
 from tests.support import zoo
@@ -42,6 +43,23 @@ def outputs(scores: np.ndarray[Any, Any] = SCORES) -> list[dict[str, np.ndarray[
 )
 def test_a_metric_of_the_source(name: str | None, classes: list[int] | None, score: float) -> None:
     assert Metric(name, calls(classes), outputs()).base == pytest.approx(score)
+
+
+def test_the_order_of_samples_is_measured_as_scipy_does() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    chance = np.random.default_rng(3)
+    for ties in (1, 3, 40):
+        one, other = np.round(chance.normal(size=50) * ties) / ties, np.round(chance.normal(size=50) * 2)
+        assert spearman(one, other) == pytest.approx(stats.spearmanr(one, other).statistic, abs=1e-12)
+    assert spearman(np.zeros(4), np.arange(4)) == 0
+
+    numbers = outputs(np.array([[0.1], [0.9], [0.5]], np.float32))
+    assert Metric("spearman", calls([0, 5, 1]), numbers).base == pytest.approx(1)
+    assert Metric("spearman", calls([5, 0, 1]), numbers).base == pytest.approx(-1)
+    without = Metric("spearman", calls(), numbers)
+    assert without.score(outputs(np.array([[9], [1], [5]], np.float32))) == pytest.approx(-1)
+    with pytest.raises(InputError, match="one number for each of two samples"):
+        Metric("spearman", calls(), outputs())
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

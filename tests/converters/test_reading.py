@@ -112,7 +112,7 @@ def test_int8_weights_that_share_a_zero_point_load_in_precise_mode(tmp_path: Pat
     (tmp_path / "model.onnx").write_bytes(data)
 
     source, _ = open_source(tmp_path / "model.onnx").cleaned(None, prunes=False)
-    session = fast_session(source.release()[1].SerializeToString())
+    session = fast_session(source.release(("onnx",))[1].SerializeToString())
 
     feeds = random_feeds(data)
     np.testing.assert_allclose(session.run(None, feeds)[0], run_onnx(data, feeds)["y1"], atol=0.0201)

@@ -1,4 +1,4 @@
-"""Each rule of the TFLite writer gives what ONNX Runtime gives, on LiteRT, with the same names and shapes."""
+"""Each rule of the TFLite writer gives what ONNX Runtime gives, on LiteRT, and so does the ONNX that is made of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from edge_infer.parity import comparison
 from edge_infer_converters.writers import tflite
 from tests.support import zoo
-from tests.support.converters.engines import random_feeds, run_onnx, run_tflite
+from tests.support.converters.engines import onnx_of_tflite, random_feeds, run_onnx, run_tflite
 from tests.support.converters.tflite_cases import CASES, CONV, DENSE, IMAGE, Case, integers, node, normal
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def test_a_rule_gives_what_onnx_runtime_gives(case: Case) -> None:
         wanted, got = run_onnx(model, feeds), run_tflite(written.data, feeds)
         assert wanted["y"].shape == got["y"].shape
         assert comparison.judge(comparison.compare([wanted], [got]), "fp32") == ("ok", "")
+        back = run_onnx(onnx_of_tflite(written.data), feeds)
+        assert (back["y"].dtype, back["y"].shape) == (got["y"].dtype, got["y"].shape)
+        assert comparison.judge(comparison.compare([got], [back]), "fp32") == ("ok", "")
 
 
 PLACES = np.array([[0, 2, 1, -1]], np.int64)

@@ -12,14 +12,14 @@ from ai_edge_litert import schema_py_generated as schema
 
 import edge_infer
 from edge_infer import Bundle
-from edge_infer.errors import ConversionError, InputError
+from edge_infer.errors import ConversionError, UnsupportedOperator
 from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.sources.tflite import load
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.tflite import reading
 from tests.support import zoo
-from tests.support.converters.engines import run_tflite
+from tests.support.converters.engines import onnx_of_tflite, run_onnx, run_tflite
 from tests.support.converters.tflite_quantized import feeds_of, graph_of, ids, image_net, language_net
 
 if TYPE_CHECKING:
@@ -110,17 +110,56 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         convert(tmp_path / "none.tflite", tmp_path / "out.bundle")
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"format": "onnx"}, "which --format onnx leaves out"),
-        ({"target": ("web", "cuda")}, "which --target web and cuda leaves out"),
-    ],
-)
-def test_nothing_but_tflite_is_made_of_it(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+def test_a_float_file_becomes_onnx_in_all_precisions(tmp_path: Path) -> None:
     (tmp_path / "net.tflite").write_bytes(graph_of(image_net()).write().data)
+    recipe = Recipe(formats=("onnx", "tflite"), precisions=("fp32", "fp16", "int8"), keep_all=True)
 
-    with pytest.raises(InputError, match=f"A TFLite file stays TFLite, {said}"):
-        convert(tmp_path / "net.tflite", tmp_path / "net.bundle", **options)
+    made = convert(tmp_path / "net.tflite", tmp_path / "net.bundle", recipe=recipe)
+
+    found = {one.variant.id: one.quality for one in made.variants}
+    assert {*found} >= {"onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32"}
+    assert found["onnx/fp32"].verdict.word == "ok"
+    for variant in Bundle.open(tmp_path / "net.bundle").manifest.variants:
+        with edge_infer.load(tmp_path / "net.bundle", variant=variant.id, self_test=True) as session:
+            assert session.report().variant == variant.id
+
+
+@pytest.mark.parametrize(("word", "share"), [("int8", 0.999), ("int8x16", 0.99)])
+def test_a_quantized_file_as_onnx_computes_with_the_same_integers(word: str, share: float) -> None:
+    graph = graph_of(image_net())
+    data = graph.write(word, feeds_of(image_net(), 16), integer_interface=word == "int8").data
+    file = reading.read(data, "net.tflite").graph
+    rng = np.random.default_rng(0)
+    feeds = [_of(file.inputs[0], rng) for _ in range(16)]
+
+    made = onnx_of_tflite(data)
+
+    stored = {tensor.name: tensor.data_type for tensor in onnx.load_from_string(made).graph.initializer}
+    assert onnx.TensorProto.INT8 in stored.values()
+    name = file.outputs[0].name
+    wanted = [run_tflite(data, one)[name].astype(float) for one in feeds]
+    step = 1.0 if word == "int8" else float(np.abs(wanted).max()) / 1000
+    errors = [np.abs(run_onnx(made, one)[name] - value) for one, value in zip(feeds, wanted, strict=True)]
+    assert np.mean(np.concatenate(errors) <= step) >= share
+
+
+def _of(tensor: Any, rng: np.random.Generator) -> dict[str, Any]:
+    shape = tensor.shape
+    if tensor.dtype == np.int8:
+        return {tensor.name: rng.integers(-128, 128, shape).astype(np.int8)}
+    return {tensor.name: rng.normal(0, 1, shape).astype(np.float32)}
+
+
+def test_a_file_that_is_asked_for_as_onnx_alone_names_what_is_missing(tmp_path: Path) -> None:
+    packed: Any = schema.ModelT.InitFromPackedBuf(graph_of(image_net()).write().data, 0)
+    for code in packed.operatorCodes:
+        if code.builtinCode == schema.BuiltinOperator.CONV_2D:
+            code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.SVDF
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(packed.Pack(builder), file_identifier=b"TFL3")
+    (tmp_path / "net.tflite").write_bytes(builder.Output())
+
+    with pytest.raises(UnsupportedOperator, match="SVDF"):
+        convert(tmp_path / "net.tflite", tmp_path / "net.bundle", format="onnx")
 
     assert [path.name for path in tmp_path.iterdir()] == ["net.tflite"]

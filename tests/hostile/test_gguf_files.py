@@ -158,6 +158,14 @@ def test_scores_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     assert "the score nan" in refused(file)
 
 
+def test_long_tokens_are_refused_before_all_their_parts_are_looked_up(tmp_path: Path) -> None:
+    tokens = [f"{number:04}" + "a" * 4000 for number in range(320)]
+    fields = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.scores": [0.0] * 320}
+    file = gguf_files.write_gguf(tmp_path / "evil.gguf", tokenizer="llama", metadata=fields)
+
+    assert "tokens that are too long in sum" in refused(file)
+
+
 TENSORS: dict[str, tuple[str, np.ndarray | None, str]] = {
     "no-embedding": ("token_embd.weight", None, "no tensor `token_embd.weight`"),
     "no-part": ("blk.1.ffn_up.weight", None, "have no `blk.1.ffn_up.weight`"),

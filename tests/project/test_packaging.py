@@ -58,9 +58,10 @@ def test_the_runtime_wheel_is_small(wheels: dict[str, Path]) -> None:
             if one.filename.startswith("edge_infer/") and runs_in(one.filename.partition("/")[2], "device")
         )
 
-    # The kernels, for wasm and four CPUs, are 190 kB of it: compiled models 70, text generation 90, search 30.
+    # The kernels, for wasm and four CPUs, are 190 kB of it: compiled models 70, text generation 90, search 30. The
+    # steps of tasks are some 60 kB, features of sounds among them.
     assert wheels["edge_infer"].stat().st_size < 1_500_000
-    assert runs_models < 365_000
+    assert runs_models < 385_000
 
 
 def test_the_web_wheel_holds_modules_pages_and_engine_files(wheels: dict[str, Path]) -> None:

@@ -16,6 +16,7 @@ from edge_infer import Bundle
 from edge_infer.bundle import bundle as bundle_place
 from edge_infer.cli import main_here
 from edge_infer.errors import EdgeInferError, FetchError, InputError, IntegrityError, UnsupportedError
+from edge_infer.platform import hub_client
 from edge_infer.platform.hub import HubAddress
 from edge_infer_converters import convert
 from edge_infer_converters.conversion import DecoderConversion
@@ -295,6 +296,23 @@ def test_a_page_takes_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(UnsupportedError, match="A page does not load `hf:owner/name`"):
         Bundle.open("hf:owner/name")
+
+
+def test_a_file_of_no_stated_size_has_a_bound(
+    cache: Path, tmp_path: Path, decoder: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.setattr(hub_client, "_MOST_UNSTATED_BYTES", 1000)
+    monkeypatch.setattr(hub_client, "_CHUNK", 500)
+    with Hub(decoder) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        for one in hub.listed:
+            one.pop("size", None)
+            one.pop("lfs", None)
+        with pytest.raises(FetchError, match="has more than 1000 bytes, and the Hub does not say how many"):
+            convert("hf:owner/name", tmp_path / "out.bundle")
+
+    assert not list(cache.rglob("*.incomplete"))
 
 
 def test_a_hub_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 from edge_infer.server.app import create_app
 from edge_infer.server.config import parse_settings
@@ -11,9 +12,6 @@ from edge_infer.server.http.in_thread import ServerThread
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, ask
 from tests.support.server.operators import digest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_counts_are_of_the_models_that_are_loaded(tmp_path: Path) -> None:
@@ -41,8 +39,18 @@ def test_the_page_needs_no_key_and_its_counts_do(tmp_path: Path) -> None:
         send = Client(server.url)
         page = send("/dashboard")
         assert page.headers["content-type"].startswith("text/html")
-        for name in ("dashboard.js", "chart.js", "dashboard.css"):
+        for name in ("dashboard.js", "chart.js", "look.css", "dashboard.css"):
             assert send(f"/dashboard/{name}").status == 200
         assert send("/dashboard/state.json").status == 401
         assert send("/dashboard/state.json", x_api_key="k").status == 200
         assert send("/dashboard/__init__.py", x_api_key="k").status == 404
+
+
+def test_dashboard_and_fleet_have_the_colours_of_the_studio() -> None:
+    root = Path(__file__).parents[2]
+    colours = re.compile(r"--(\w+): (light-dark\([^)]*\))")
+    look = dict(colours.findall((root / "edge_infer/server/static/dashboard/look.css").read_text()))
+    studio = dict(colours.findall((root / "web/studio/studio.css").read_text()))
+    names = {"soft": "sunk", "card": "raise", "text": "ink", "quiet": "ink3", "good": "ok", "second": "warn"}
+
+    assert look == {name: studio[names.get(name, name)] for name in look}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import queue
+import subprocess
 import warnings
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -12,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 import edge_infer
-from edge_infer.errors import EdgeInferError, FetchError, TrialError
+from edge_infer.errors import EdgeInferError, FetchError, NotReleasedError, TrialError
 from edge_infer.runtime.live import LiveSession
 from edge_infer.runtime.loader import trial
 from edge_infer.server.app import create_app
@@ -31,9 +33,10 @@ from tests.support.sync.publisher import SIZE, Publisher, weights, write_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from edge_infer.sync.client import Pulled
+
+PAGE = Path(__file__).parents[1] / "sync/pull.mjs"
 
 
 @pytest.fixture
@@ -139,6 +142,30 @@ def test_a_roll_out_that_fails_on_the_first_devices_is_not_begun_by_others(
     assert results == ["trial_failed"] * 3 + ["not_released"] * 2
     with urlopen(f"{host}/fleet") as response:
         assert "is halted" in response.read().decode()
+    web = f"{(PAGE.parents[2] / 'web').as_uri()}/"
+    address = {"address": f"{host}/store/linear", "root": web, "fault": "none"}
+    assert [one["how"] for one in in_page(address)] == ["not_released"], "a page asks, too"
+    served = Followed([f"{host}/store"], root=tmp_path / "served")
+    with pytest.raises(NotReleasedError, match="is halted"):
+        served.bring()
+
+    publish(write_version(publisher.bundles / "3", 3), Repository(publisher.folder), publisher.keys)
+    assert in_page(address)[0]["version"] == "3"
+    pull(f"{host}/store", "linear", devices[0], trial)
+    devices[0].rollback()
+    server = Server(host, devices[0], "linear")
+    again = pull(f"{host}/store", "linear", devices[0], trial, is_halted=server.is_halted)
+    assert (again.version, again.rolled_back, again.changed) == ("1", "3", False)
+    assert server.report(again, 0.1)
+    with urlopen(f"{host}/fleet") as response:
+        assert "rolled back by hand" in response.read().decode()
+
+
+def in_page(asked: dict[str, str]) -> Any:
+    """Pull once as a page does, in Node."""
+    done = subprocess.run(["node", str(PAGE), json.dumps(asked)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_a_host_of_plain_files_is_looked_at_in_intervals(publisher: Publisher, tmp_path: Path) -> None:

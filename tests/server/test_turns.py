@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 TENANTS = {Tenant("a"): b"a", Tenant("b"): b"b", Tenant("heavy", weight=4.0): b"heavy"}
 
 
-def of(key: bytes, start: float = 0.0) -> Any:
+def of(key: bytes, start: float = 0.0, url: bytes = b"/v2/models/a/infer") -> Any:
     """A request, as far as `Turns` knows it."""
-    return SimpleNamespace(headers=[(b"x-api-key", key)], start=start, tenant=None)
+    return SimpleNamespace(headers=[(b"x-api-key", key)] if key else [], start=start, tenant=None, url=url)
 
 
 class Asked:
@@ -102,6 +102,18 @@ def test_requests_without_a_known_key_have_one_line() -> None:
     begun = asyncio.run(run())
     assert begun.count(b"a") == 8
     assert len(begun) <= 8 + 10
+
+
+def test_health_does_not_wait_behind_requests_without_a_key() -> None:
+    async def run() -> list[bytes]:
+        asked = Asked()
+        asked.ask(b"a", 1)
+        asked.ask(b"", 100)
+        assert not asked.turns.defer_request(of(b"", url=b"/health?a=1"), lambda: True)
+        assert asked.turns.defer_request(of(b"", url=b"/healthy"), lambda: True)
+        return list(asked.begun)
+
+    assert asyncio.run(run()).count(b"") < 100
 
 
 def test_requests_that_were_answered_meanwhile_cost_no_turn() -> None:

@@ -105,12 +105,16 @@ def test_versions_that_a_thief_counted_up_end_with_his_key(publisher: Publisher,
     for _ in range(20):
         repository.refresh(publisher.keys)
     take(publisher.folder, device, quick)
-    high = in_javascript(publisher.folder, root=root)["floor"]
+    seen = in_javascript(publisher.folder, root=root)
+    high, before = {**seen["floor"], "targets": 90}, seen["kept"]
+    record = device.record()
+    device.write(record._replace(floor=record.floor._replace(targets=90)))
     shutil.rmtree(publisher.folder)
     shutil.copytree(kept, publisher.folder)
     with pytest.raises(RollbackError):
         take(publisher.folder, device, quick)
     assert in_javascript(publisher.folder, root=root, floor=high)["code"] == "rollback_refused"
+    assert in_javascript(publisher.folder, root=root, kept=before)["code"] == "rollback_refused"
 
     repository = Repository(publisher.folder)
     repository.rotate("timestamp", publisher.keys)
@@ -118,7 +122,7 @@ def test_versions_that_a_thief_counted_up_end_with_his_key(publisher: Publisher,
     publisher.publish(2)
 
     assert take(publisher.folder, device, quick).version == "2"
-    assert in_javascript(publisher.folder, root=root, floor=high)["version"] == "2"
+    assert in_javascript(publisher.folder, root=root, floor=high, kept=before)["version"] == "2"
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, ManifestError
 from edge_infer.tasks.audio import log_mel, resample
 from edge_infer.tasks.audio.mel import mel_filters
 from edge_infer.tasks.audio.sound import Sound
 from edge_infer.tasks.audio.wav import read_wav
 from edge_infer.tasks.item import Item
 from edge_infer.tasks.place import Place
+from edge_infer.tasks.sources.asked import SPEECH_COMMANDS
+from edge_infer.tasks.sources.feature_extractors import sound_steps
+from edge_infer.tasks.sources.fields import Fields
 from edge_infer.tasks.steps import read_step
-from edge_infer.tensors.tensor import TensorSpec
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,6 +161,74 @@ def test_mel_bands_are_those_of_a_direct_transform(monkeypatch: pytest.MonkeyPat
     assert fast == pytest.approx(expected.T, abs=1e-5)
     monkeypatch.setattr(log_mel, "has_numpy", lambda: False)
     assert np.asarray(convert(sound, Item())) == pytest.approx(fast, abs=1e-6)
+
+
+def kaldi(samples: np.ndarray, frame: int, hop: int) -> np.ndarray:
+    """Frames without their mean, sharpened, as Kaldi and transformers' `audio_utils.spectrogram` make them."""
+    frames = np.lib.stride_tricks.sliding_window_view(samples, frame)[::hop].astype("float64")
+    frames = frames - frames.mean(1, keepdims=True)
+    return np.concatenate([frames[:, :1] * (1 - 0.97), frames[:, 1:] - 0.97 * frames[:, :-1]], 1)
+
+
+def triangles(fft: int, mels: int, low: float, high: float) -> np.ndarray:
+    """Bands that are straight over HTK's mel, as `tf.signal.linear_to_mel_weight_matrix` and Kaldi make them."""
+
+    def mel(hz: Any) -> Any:
+        return 1127 * np.log(1 + np.asarray(hz) / 700)
+
+    edges = np.linspace(mel(low), mel(high), mels + 2)
+    bins = mel(np.linspace(0, 8000, fft // 2 + 1))[:, None]
+    rising, falling = (bins - edges[:-2]) / np.diff(edges)[:-1], (edges[2:] - bins) / np.diff(edges)[1:]
+    bands: np.ndarray = np.maximum(0, np.minimum(rising, falling))
+    return bands
+
+
+def test_kaldi_features_are_those_of_a_float64_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps that a folder with an `ASTFeatureExtractor` gets."""
+    samples = np.random.default_rng(4).uniform(-0.5, 0.5, 3000).astype("float32")
+    config = Fields({"feature_extractor_type": "ASTFeatureExtractor", "max_length": 20}, "preprocessor_config.json")
+    chain = sound_steps(config, TensorSpec("x", "float32", (1, 20, 128)))
+    made: Any = Sound(array("f", samples), 16_000)
+    plain: Any = made
+    for one in chain[2:]:
+        function = step(one["step"], **{name: value for name, value in one.items() if name != "step"})
+        made = function(made, Item())
+        with monkeypatch.context() as patch:
+            patch.setattr(log_mel, "has_numpy", lambda: False)
+            plain = function(plain, Item())
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 399)
+    energy = np.abs(np.fft.rfft(kaldi(samples, 400, 160) * window, 512)) ** 2
+    expected = np.zeros((20, 128))
+    expected[:17] = np.log(np.maximum(energy @ triangles(512, 128, 20, 8000), 2.0**-23))
+    expected = (expected + 4.2677393) / (2 * 4.5689974)
+    assert np.abs(np.asarray(made) - expected).max() < 1e-6
+    assert np.abs(np.asarray(made) - np.asarray(plain)).max() < 1e-6
+
+
+def test_the_mfcc_of_keywords_is_that_of_a_float64_reference() -> None:
+    samples = np.random.default_rng(5).normal(0, 0.05, 16_000).astype("float32")
+    made: Any = Sound(array("f", samples), 16_000)
+    for one in SPEECH_COMMANDS[2:]:
+        made = step(one["step"], **{name: value for name, value in one.items() if name != "step"})(made, Item())
+    level = np.clip(samples / samples.max(), -1, 1).astype("float64")
+    frames = np.lib.stride_tricks.sliding_window_view(level, 480)[::320]
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(480) / 480)
+    bands = np.abs(np.fft.rfft(frames * window, 512)) @ triangles(512, 40, 20, 4000)
+    cosines = np.cos(np.pi / 80 * np.outer(2 * np.arange(40) + 1, np.arange(10)))
+    expected = np.log(bands + 1e-6) @ cosines * 2 / math.sqrt(80)
+    assert np.asarray(made).shape == (49, 10)
+    assert np.abs(np.asarray(made) - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_mel_and_cepstral_steps_refuse_what_does_not_fit() -> None:
+    with pytest.raises(ManifestError, match="frames of 800 samples and a transform of 400"):
+        step("audio.log_mel", frame=800)
+    with pytest.raises(InputError, match="has no 13 coefficients"):
+        step("audio.mfcc")(Tensor(array("f", [0.0] * 24), DType.FLOAT32, (2, 12)), Item())
+    with pytest.raises(InputError, match="cannot be made 3 rows long"):
+        step("tensor.fit", rows=3)(Tensor(bytes(4), DType.INT8, (2, 2)), Item())
+    silence = Sound(array("f", [0.0, -0.5]), 16_000)
+    assert step("audio.scale", by="highest", factor=2.0, clip=0.75)(silence, Item()).samples.tolist() == [0, -0.75]
 
 
 def test_a_sound_too_short_for_a_frame_says_what_to_add() -> None:

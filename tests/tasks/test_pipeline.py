@@ -12,8 +12,10 @@ import pytest
 from PIL import Image
 
 import edge_infer
+from edge_infer import Tokenizer
 from edge_infer.errors import InputError, ManifestError, UnsupportedError
 from edge_infer.tasks.steps import STEPS, read_step
+from edge_infer.tasks.text.windows import windows
 from tests.support.tasks import pipelines
 
 if TYPE_CHECKING:
@@ -202,6 +204,41 @@ def test_a_question_is_answered_from_its_context(tmp_path: Path) -> None:
         assert found["score"] == pytest.approx(1, abs=1e-3)
         with pytest.raises(InputError, match="a question is asked of a context"):
             ask("a film")
+
+
+def test_a_long_context_is_searched_in_windows(tmp_path: Path) -> None:
+    context = "good film " * 60 + "paris a london " + "bad film " * 40
+    asked = {"question": "a film", "context": context}
+    with edge_infer.pipeline(pipelines.questions(tmp_path / "cut.bundle")) as ask:
+        assert ask(asked)["score"] < 0.01
+        found = ask(asked, doc_stride=8)
+        assert (found["answer"], found["start"]) == ("paris a london", context.index("paris"))
+        assert found["score"] == pytest.approx(1, abs=1e-3)
+        assert ask(asked, doc_stride=0, max_length=400) == pytest.approx(found, abs=1e-3)
+        several = ask(asked, doc_stride=16, top_k=4)
+        assert len(several) == 4
+        assert len({(one["start"], one["end"]) for one in several}) == 4
+        for wrong in (-1, 1.5, True, 31):
+            with pytest.raises(InputError, match=r"doc_stride|leave no room"):
+                ask(asked, doc_stride=wrong)
+    with edge_infer.pipeline(pipelines.questions(tmp_path / "w.bundle", doc_stride=8, pad_to=32)) as ask:
+        assert ask([asked, {"question": "a", "context": "paris london"}]) == [
+            pytest.approx(found, abs=1e-3),
+            {"score": pytest.approx(1, abs=1e-3), "start": 0, "end": 12, "answer": "paris london"},
+        ]
+
+
+def test_windows_are_those_of_the_tokenizers_package() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    data = pipelines.tokenizer()
+    theirs, ours = tokenizers.Tokenizer.from_str(data.decode()), Tokenizer.from_bytes(data)
+    for length, stride in ((12, 0), (12, 3), (20, 7), (64, 5)):
+        theirs.enable_truncation(length, stride=stride, strategy="only_second")
+        first = theirs.encode("a film", "good paris bad " * 14)
+        whole = ours.encode("a film", "good paris bad " * 14, truncation=None, padding=None, offsets=True)
+        found = windows(whole, length, stride)
+        assert [one.ids for one in found] == [one.ids for one in (first, *first.overflowing)]
+        assert [one.offsets for one in found] == [one.offsets for one in (first, *first.overflowing)]
 
 
 # -- sounds --

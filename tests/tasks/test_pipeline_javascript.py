@@ -280,8 +280,30 @@ def test_log_mels_are_equal_within_1e_6(tmp_path: Path) -> None:
             "high_hz": 7600,
         },
         {"center": False, "fft": 1000},
+        {"frame": 400, "fft": 512, "scale": "htk", "slopes": "mel", "window": "povey", "remove_mean": True},
+        {"window": "hann_symmetric", "slopes": "mel", "preemphasis": 0.97, "log": "ln", "center": False},
+        {"window": "hamming"},
     ]
-    assert_near([case([{"step": "audio.log_mel", **way}], sound(chance, 900)) for way in ways], tmp_path, 1e-6)
+    cases = [case([{"step": "audio.log_mel", **way}], sound(chance, 900)) for way in ways]
+    cases += [
+        case(
+            [
+                {"step": "audio.scale", "by": by, "factor": 3.0, "clip": clip},
+                {"step": "audio.log_mel", "mels": 40, "fft": 512, "log": "ln"},
+                {"step": "audio.mfcc", "coefficients": 10, "norm": norm},
+                {"step": "tensor.fit", "rows": rows, "value": -1.5},
+                {"step": "tensor.normalize", "mean": 0.25, "std": 4.5},
+            ],
+            sound(chance, 900),
+        )
+        for by, clip, norm, rows in (("highest", 1.0, "tensorflow", 4), ("loudest", None, "ortho", 9))
+    ]
+    assert_near(cases, tmp_path, 2e-6)
+    refused: list[list[Case]] = [
+        [{"step": "audio.log_mel", "frame": 401}],
+        [{"step": "audio.log_mel"}, {"step": "audio.mfcc", "coefficients": 81}],
+    ]
+    assert_equal([case(steps, sound(chance, 900)) for steps in refused], tmp_path)
 
 
 def wav(width: int, channels: int, frames: int) -> bytes:

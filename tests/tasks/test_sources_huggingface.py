@@ -220,9 +220,14 @@ def test_a_classifier_of_sounds() -> None:
         {"step": "audio.resample", "rate": 8000},
         {"step": "audio.normalize", "method": "mean_variance"},
     ]
-    ast = {"feature_extractor_type": "ASTFeatureExtractor", "sampling_rate": 16000}
-    with pytest.raises(UnsupportedError, match="`ASTFeatureExtractor` is not supported"):
-        found(model, {"config.json": config, "preprocessor_config.json": ast})
+    kinds = {"AST": ["audio.log_mel", "tensor.fit", "tensor.normalize"], "Whisper": ["audio.fit", "audio.log_mel"]}
+    for kind, names in kinds.items():
+        other = {"feature_extractor_type": f"{kind}FeatureExtractor", "sampling_rate": 16000}
+        chain = found(model, {"config.json": config, "preprocessor_config.json": other}).definition.inputs
+        assert [one.name for one in chain["input_values"]] == ["audio.decode", "audio.resample", *names]
+    clap = {"feature_extractor_type": "ClapFeatureExtractor", "sampling_rate": 48000}
+    with pytest.raises(UnsupportedError, match="`ClapFeatureExtractor` is not supported"):
+        found(model, {"config.json": config, "preprocessor_config.json": clap})
 
 
 def test_a_model_of_timm() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from array import array
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,8 @@ from edge_infer.tasks.audio.micro_frontend import MicroFrontend, Settings
 from edge_infer_converters import convert
 from tests.support import real_models
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ZOO = real_models.folder()
+YES = Path(__file__).parents[1] / "support/tasks/yes.wav"
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(ZOO is None, reason="EDGE_INFER_ZOO names no folder of real models")]
 
@@ -101,3 +100,15 @@ def test_micro_speech_hears_silence_in_noise(tmp_path: Path) -> None:
 
     assert answer[0]["label"] == "LABEL_0", "the first class of its labels is silence"
     assert answer[0]["score"] > 0.8
+
+
+@pytest.mark.parametrize("name", ["kws_f32", "kws_int8"])
+def test_the_keyword_model_of_mlperf_tiny_hears_a_word(name: str, tmp_path: Path) -> None:
+    """`yes.wav` is by `espeak-ng -v en-us -s 130 yes`, at 16 kHz and 8 bits."""
+    assert ZOO is not None
+    convert(ZOO / f"{name}.tflite", tmp_path / "m.bundle", format="tflite", preprocess="speech-commands")
+    with edge_infer.pipeline(tmp_path / "m.bundle", self_test=True) as classify:
+        answer = classify(str(YES))
+
+    assert answer[0]["label"] == "yes"
+    assert answer[0]["score"] > 0.9

@@ -45,8 +45,13 @@ export { InferError, Session, VERSION };
  * @property {string} [apiKey] What the bundle's server asks for, where it has tenants. Whoever may read the page may read it.
  * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over.
  * @property {boolean} [tune] Whether the ways to run the model are measured first, where that was not done in this browser.
+ * @property {URL | string} [fallback] The same model on a server, `http://HOST/v2/models/NAME`, by the rules of Python's `load`: where
+ *   no engine here can load it, where it was measured to be slower than `latencyBudgetMs` or turns out to be, and for runs that fail for
+ *   want of memory. `report().fallbacks` says what went there. `apiKey` is told only to the bundle's own server. Streams stay here.
+ *   Of an `edge+` address it may be a plain bundle instead; see `StoreOptions`.
+ * @property {number} [latencyBudgetMs] The milliseconds that a run may take before the server of `fallback` is taken.
  */
-/** @typedef {OwnOptions & import("./page/live.js").StoreOptions} SessionOptions Those of a store are for `edge+` addresses. */
+/** @typedef {OwnOptions & Omit<import("./page/live.js").StoreOptions, "fallback">} SessionOptions Those of a store are for `edge+` addresses. */
 
 /** What an address of STORE/MODEL begins with. */
 const STORE = "edge+";
@@ -65,7 +70,33 @@ const IMAGE_DELAY_MS = 5000;
  *   reason where it is aborted.
  */
 export async function load(url, options = {}) {
-  const { variant, backend, device, strict, threads, root, onProgress, signal, keep = true, apiKey, selfTest, tune: isTuned, ...ofStore } = options;
+  const { fallback, latencyBudgetMs, apiKey, signal } = options;
+  if (fallback === undefined && latencyBudgetMs !== undefined) {
+    throw new InferError("`latencyBudgetMs` is for a model with a server to fall back to", "input_error", { hint: 'fallback: "http://HOST/v2/models/NAME"' });
+  }
+  if (fallback === undefined) return loadHere(url, options);
+  const { FallbackModel, fallbackOf, mayBeServed, namesServer, openServed } = await import("./page/fallback.js");
+  const ofStore = String(url).startsWith(STORE);
+  if (ofStore && !namesServer(fallback) && latencyBudgetMs === undefined) return loadHere(url, options);
+  const server = fallbackOf(fallback, latencyBudgetMs, addressOf(ofStore ? String(url).slice(STORE.length) : url), apiKey);
+  try {
+    return await loadHere(url, { ...options, fallback: undefined }, new FallbackModel(server));
+  } catch (error) {
+    signal?.throwIfAborted();
+    if (!mayBeServed(error)) throw error;
+    const { served, opened } = await openServed(server, error, signal);
+    return new Session(enter(rootOf(options.root)), opened, { served });
+  }
+}
+
+/**
+ * @param {URL | string} url
+ * @param {SessionOptions} options
+ * @param {import("./page/fallback.js").FallbackModel} [fallback]
+ * @returns {Promise<Session>}
+ */
+async function loadHere(url, options, fallback) {
+  const { variant, backend, device, strict, threads, root, onProgress, signal, keep = true, apiKey, selfTest, tune: isTuned, latencyBudgetMs, ...ofStore } = options;
   const text = String(url);
   const isOfStore = text.startsWith(STORE);
   const address = addressOf(isOfStore ? text.slice(STORE.length) : text);
@@ -74,25 +105,25 @@ export async function load(url, options = {}) {
   /** @type {LiveModel | undefined} */
   let live;
   const open = (/** @type {Partial<import("./page/protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
-    used.request({ kind: "open", url: "", variant, backend, device, strict, keep, settings, ...more }, { onProgress, signal, transfer: moved });
+    used.request({ kind: "open", url: "", variant, backend, device, strict, keep, settings, latencyBudgetMs, ...more }, { onProgress, signal, transfer: moved });
   try {
     if (!isOfStore) {
       const asked = { variant, backend, device, threads, apiKey, onProgress, signal };
       if (isTuned && keep) await (await import("./page/tune.js")).measureOnce(used, address, settings.root, asked);
-      return new Session(used, await open({ url: address, apiKey, selfTest }));
+      return new Session(used, await open({ url: address, apiKey, selfTest }), { fallback });
     }
     live = new (await import("./page/live.js")).LiveModel(address, settings.root, ofStore);
     try {
       const { taken, update } = await live.take({ mayBeOld: true, onProgress, signal }, ({ files, isNew, isOffline }) =>
         open({ files, selfTest, trial: isNew ? address : "" }, buffersOf(files)).then((opened) => ({ ...opened, report: { ...opened.report, offline: isOffline } })),
       );
-      return new Session(used, withUpdate(taken, update), live, variant);
+      return new Session(used, withUpdate(taken, update), { live, variant, fallback });
     } catch (error) {
-      const { fallback } = ofStore;
-      if (!(error instanceof InferError && error.code === "unsupported" && fallback)) throw error;
+      const { fallback: plain } = ofStore;
+      if (!(error instanceof InferError && error.code === "unsupported" && plain)) throw error;
       live.close();
-      const opened = await open({ url: new URL(fallback, globalThis.location?.href).href });
-      const notices = [...opened.report.notices, `${error.message}; the plain bundle ${fallback} is used, unsigned`];
+      const opened = await open({ url: new URL(plain, globalThis.location?.href).href });
+      const notices = [...opened.report.notices, `${error.message}; the plain bundle ${plain} is used, unsigned`];
       return new Session(used, { ...opened, report: { ...opened.report, notices } });
     }
   } catch (error) {
@@ -240,7 +271,7 @@ export async function ownIndex(name, { model, ...options }) {
  *     const { faces, moods } = await chain.answer("photo.jpg");
  *
  * @param {URL | string} url The address of its bundle.
- * @param {Omit<SessionOptions, "variant" | "backend"> & {cache?: import("./chains/cache.js").StepCache}} [options] What `load` takes for all models, and where
+ * @param {Omit<SessionOptions, "variant" | "backend" | "fallback" | "latencyBudgetMs"> & {cache?: import("./chains/cache.js").StepCache}} [options] What `load` takes for all models, and where
  *   steps that are marked `cache` keep their results: the memory of the page unless given.
  * @returns {Promise<import("./chains/chain.js").Chain>}
  * @throws {InferError} `manifest_error`: the chain is wrong: a circle, a name that is not there, kinds that do not fit. And what `load` throws.
@@ -251,7 +282,7 @@ export async function openChain(url, { cache, ...options } = {}) {
   const openers = {
     load: (/** @type {string} */ place) => load(place, options),
     pipeline: (/** @type {string} */ place) => pipeline(place, options),
-    openIndex: (/** @type {string} */ place) => openIndex(place, { onProgress, signal }),
+    openIndex: (/** @type {string} */ place) => openIndex(place, { apiKey, onProgress, signal }),
     generate: (/** @type {string} */ place) => generate(place, { keep, root, apiKey, onProgress, signal }),
     apiKey,
   };

@@ -10,18 +10,23 @@
 /** @typedef {{sha256: string, headers: Record<string, string>}} KeptFile */
 /** @typedef {Record<string, Record<string, KeptFile>>} Index The files of each page, by their addresses. */
 /** @typedef {{kind: "keep", page: string, addresses: string[], versions: string}} KeepRequest */
+/** Cut the network, allow it again, or, where `wanted` is left out, tell which it is. @typedef {{kind: "cut", wanted?: boolean}} CutRequest */
 /** @typedef {{files: number, bytes: number, checked: number}} KeptCount */
 /** @typedef {{waitUntil: (promise: Promise<unknown>) => void}} Extendable */
 
 const CACHE = "edge-infer-offline";
 const PLACE = `${globalThis.location.origin}/.edge-infer/offline/`;
 const INDEX = `${PLACE}index.json`;
+/** Is there while a page has cut the network; a worker that was stopped meanwhile finds it again. */
+const CUT = `${PLACE}cut`;
 // They describe the bytes on the wire, not those that are kept.
 const OF_THE_WIRE = ["content-encoding", "content-length", "transfer-encoding", "date"];
 
 const worker = /** @type {any} */ (globalThis);
 // Keeping changes the index: one after the other.
 let last = Promise.resolve();
+/** Whether nothing is asked of the network. @type {Promise<boolean> | undefined} */
+let isCut;
 
 worker.addEventListener("install", () => worker.skipWaiting());
 // Not waited for: Firefox claims a page only after its engine's threads, which answer nothing, and that takes it a minute.
@@ -33,11 +38,18 @@ worker.addEventListener("fetch", (/** @type {{request: Request, respondWith: (an
   event.respondWith(answer(request));
 });
 
-worker.addEventListener("message", (/** @type {Extendable & MessageEvent<KeepRequest>} */ event) => {
+worker.addEventListener("message", (/** @type {Extendable & MessageEvent<KeepRequest | CutRequest>} */ event) => {
   const [port] = event.ports;
+  if (event.data?.kind === "cut" && port) {
+    const { wanted } = event.data;
+    isCut = setCut(wanted);
+    event.waitUntil(isCut.then((value) => port.postMessage({ value }), (error) => port.postMessage({ error: describe("storage_error", String(error), "free some space") })));
+    return;
+  }
   if (event.data?.kind !== "keep" || !port) return;
   port.postMessage({ isHeard: true });
-  last = last.then(() => keep(event.data)).then(
+  const request = event.data;
+  last = last.then(() => keep(request)).then(
     (value) => port.postMessage({ value }),
     (error) => port.postMessage({ error: error.document ?? describe("fetch_error", String(error), "load the page again") }),
   );
@@ -49,6 +61,7 @@ worker.addEventListener("message", (/** @type {Extendable & MessageEvent<KeepReq
  * @returns {Promise<Response>} What the network says, else what was kept.
  */
 async function answer(request) {
+  if (await (isCut ??= setCut())) return (await kept(request)) ?? Response.error();
   let response;
   try {
     response = await fetch(request);
@@ -59,6 +72,17 @@ async function answer(request) {
   }
   // A proxy says 502 where the server is gone.
   return response.status >= 500 ? ((await kept(request)) ?? response) : response;
+}
+
+/**
+ * @param {boolean} [wanted] Whether the network is to be cut; as it is unless given.
+ * @returns {Promise<boolean>} Whether it is cut.
+ */
+async function setCut(wanted) {
+  const cache = await caches.open(CACHE);
+  if (wanted === true) await cache.put(CUT, new Response("cut"));
+  if (wanted === false) await cache.delete(CUT);
+  return wanted ?? (await cache.match(CUT)) !== undefined;
 }
 
 /**
@@ -107,7 +131,7 @@ async function keep({ page, addresses, versions }) {
   );
   index[page] = files;
   await cache.put(INDEX, new Response(JSON.stringify(index)));
-  const needed = new Set([INDEX, ...Object.values(filesOf(index)).map(({ sha256 }) => PLACE + sha256)]);
+  const needed = new Set([INDEX, CUT, ...Object.values(filesOf(index)).map(({ sha256 }) => PLACE + sha256)]);
   for (const { url } of await cache.keys()) if (!needed.has(url)) await cache.delete(url);
   return count;
 }

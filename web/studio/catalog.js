@@ -11,6 +11,8 @@ import { InferError } from "../src/index.js";
  * @property {string} [revision]
  * @property {string} [version]
  * @property {string} [task]
+ * @property {string | null} [license] The licence of the weights, where the bundle says it.
+ * @property {string[]} [samples] Paths of pictures or sounds in the bundle to try it on.
  * @property {{id: string, format: string, precision: string, size: number}[]} [variants]
  * @property {import("../src/errors.js").ErrorDocument} [error] What is wrong with its bundle.
  */
@@ -21,6 +23,8 @@ import { InferError } from "../src/index.js";
  * @property {string} revision
  * @property {string} version
  * @property {string} task Empty where the bundle names none.
+ * @property {string} license Empty where the bundle names none.
+ * @property {string[]} samples The addresses of pictures or sounds to try it on.
  * @property {boolean} hasPipeline Whether it answers raw data.
  * @property {TensorSpec[]} inputs
  * @property {TensorSpec[]} outputs
@@ -29,7 +33,12 @@ import { InferError } from "../src/index.js";
  * @property {(Variant & {size: number})[]} variants
  */
 
-const MODELS = new URL("../models/", import.meta.url);
+/** An exported page names its list of models; it has no server. */
+const listed = document.querySelector("meta[name=edge-infer-models]")?.getAttribute("content");
+const MODELS = listed ? new URL(listed, location.href.split("#")[0]) : new URL("../models/", import.meta.url);
+
+/** Whether a server of ours answers beside the page. */
+export const HAS_SERVER = !listed;
 
 /** @returns {Promise<Entry[]>} @throws {InferError} The server does not answer. */
 export async function entries() {
@@ -57,6 +66,8 @@ export async function modelOf(entry) {
     revision: entry.revision ?? "",
     version: entry.version ?? "",
     task: manifest.task ?? "",
+    license: manifest.license ?? "",
+    samples: (manifest.files ?? []).map((/** @type {{path: string}} */ { path }) => path).filter((/** @type {string} */ path) => path.startsWith("samples/")).map((/** @type {string} */ path) => `${url.replace(/\/$/, "")}/${path}`),
     hasPipeline: Boolean(manifest.task && manifest.pipeline),
     inputs: manifest.inputs,
     outputs: manifest.outputs,
@@ -79,7 +90,7 @@ async function json(url) {
   } catch (cause) {
     const kept = recall(url);
     if (kept !== null) return JSON.parse(kept);
-    throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
+    throw new InferError("The server does not answer", "fetch_error", { hint: HAS_SERVER ? "start it again: `edge-infer serve`" : "is the host reachable?", cause });
   }
   const text = await response.text();
   if (response.ok) {

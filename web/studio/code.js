@@ -1,9 +1,11 @@
 /** The code for what is on the screen, to be taken along. */
 
+import { HAS_SERVER } from "./catalog.js";
+import { DATATYPES } from "./datatypes.js";
 import { h, say, section } from "./parts.js";
 
 /** @typedef {import("./state.js").State} State */
-const TABS = ["Python", "JavaScript", "curl"];
+const TABS = HAS_SERVER ? ["Python", "JavaScript", "curl"] : ["Python", "JavaScript"];
 const RAW = { image: '"photo.jpg"', sound: '"sound.wav"', text: '"some text"', table: '"row.json"' };
 
 /** @param {State} state @returns {HTMLElement} */
@@ -38,14 +40,20 @@ export function code(state) {
       button.tabIndex = k === i ? 0 : -1;
     });
   };
-  state.on({ chosen: () => show(at) });
+  state.on({ chosen: () => show(at), answered: () => show(at) });
   show(0);
   return section("Take it along", "The code for exactly what is on the screen.",
     h(".code", h("header", h("", { role: "tablist", "aria-label": "Language" }, buttons), copy), h("", { id: "code", role: "tabpanel", "aria-label": "Code" }, pre)));
 }
 
-/** @param {State} state @returns {string} */
-function raw({ model }) {
+/** The most values of a tensor that a command line takes along. */
+const MAX_VALUES = 4096;
+
+/** @param {State} state @returns {string} What is on the screen: a text as it is, a file by its name; else the name of one. */
+function raw({ model, asked }) {
+  if (typeof asked?.value === "string") return JSON.stringify(asked.value);
+  if (asked?.value instanceof File) return JSON.stringify(asked.value.name);
+  if (asked?.value && !(asked.value instanceof Blob)) return JSON.stringify(asked.value);
   const kind = /^(image|object|key|depth)/.test(model.task) ? "image" : /audio|voice/.test(model.task) ? "sound" : "text";
   return RAW[kind];
 }
@@ -74,10 +82,24 @@ function curl(state) {
   const { model } = state;
   const address = new URL(`../v2/models/${model.name}/`, import.meta.url).href;
   if (model.hasPipeline) {
-    const isText = raw(state) === RAW.text;
-    return isText ? `curl ${address}predict -H 'Content-Type: application/json' \\\n  -d '{"inputs": "some text"}'` : `curl ${address}predict --data-binary @${raw(state).slice(1, -1)}`;
+    const isFile = raw(state) === RAW.image || raw(state) === RAW.sound || state.asked?.value instanceof File;
+    return isFile ? `curl ${address}predict --data-binary @${raw(state)}` : `curl ${address}predict -H 'Content-Type: application/json' \\\n  -d '${quoted(`{"inputs": ${raw(state)}}`)}'`;
   }
+  const request = requestOf(state);
+  if (request) return `curl ${address}infer -H 'Content-Type: application/json' \\\n  -d '${quoted(request)}'`;
   return `curl ${address}        # its inputs and outputs\ncurl ${address}infer -H 'Content-Type: application/json' -d @request.json`;
+}
+
+/** Stand between single quotes of a shell. @param {string} text */
+function quoted(text) {
+  return text.replaceAll("'", "'\\''");
+}
+
+/** @param {State} state @returns {string} The tensors on the screen as a request; empty where they are too many. */
+function requestOf({ asked, model }) {
+  const given = /** @type {[string, import("../src/tensors.js").Tensor][]} */ (asked && !model.hasPipeline ? Object.entries(asked.value) : []);
+  if (given.length === 0 || given.some(([, { data, dtype }]) => data.length > MAX_VALUES || !DATATYPES[dtype])) return "";
+  return JSON.stringify({ inputs: given.map(([name, { data, dtype, shape }]) => ({ name, shape, datatype: DATATYPES[dtype], data: Array.from(/** @type {any} */ (data), Number) })) });
 }
 
 /** @param {string} name @returns {string} */

@@ -18,13 +18,14 @@ export function gallery(list) {
 
 /** @param {Entry} entry @returns {HTMLElement} */
 function card(entry) {
-  const { name, version = "", task = "", variants = [], error } = entry;
+  const { name, url, version = "", task = "", license, samples = [], variants = [], error } = entry;
   const href = `#/models/${encodeURIComponent(name)}`;
   if (error) {
     return h("li", h(".card.broken", h(".text", h("", h("h2", name), h("p.small", error.error.replaceAll("`", ""))), error.hint && h("p.small.quiet", error.hint.replaceAll("`", "")))));
   }
   const sizes = variants.map(({ size }) => size);
   const formats = [...new Set(variants.map(({ format }) => format))].join(", ");
-  const rows = /** @type {[string, string][]} */ ([["smallest", sizes.length ? bytes(Math.min(...sizes)) : "–"], ["variants", String(variants.length)], ["formats", formats || "–"]]);
-  return h("li", h("a.card", { href }, h(".text", h("", h("h2", name), h("p.small.quiet", [task, version && `version ${version}`].filter(Boolean).join(" · "))), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
+  const rows = /** @type {[string, string][]} */ ([["smallest", sizes.length ? bytes(Math.min(...sizes)) : "–"], ["variants", String(variants.length)], ["formats", formats || "–"], ["licence", license || "–"]]);
+  const picture = samples.find((path) => /\.(jpe?g|png|webp)$/i.test(path));
+  return h("li", h("a.card", { href }, picture && h("img.shot", { src: `${url.replace(/\/$/, "")}/${picture}`, alt: "", loading: "lazy" }), h(".text", h("", h("h2", name), h("p.small.quiet", [task, version && `version ${version}`].filter(Boolean).join(" · "))), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
 }

@@ -3,6 +3,7 @@
 import { code } from "./code.js";
 import { costs } from "./costs.js";
 import { bytes, facts, h, milliseconds, pick, progress, say, section, table, trouble } from "./parts.js";
+import { offlineSwitch } from "./offline.js";
 import { proof } from "./proof.js";
 import { State } from "./state.js";
 import { deviceOptions, ENGINES, engineOptions, threadOptions, variantOptions, wayOfQuery } from "./ways.js";
@@ -32,7 +33,7 @@ export async function modelPage(model, query) {
 }
 
 /** @param {Model} model @returns {HTMLElement} */
-function head({ name, task, version, revision }) {
+function head({ name, task, version, revision, license }) {
   const share = h("button", {
     onclick: async () => {
       const isCopied = await navigator.clipboard.writeText(location.href).then(() => true, () => false);
@@ -40,8 +41,8 @@ function head({ name, task, version, revision }) {
       say(share.textContent);
     },
   }, "Share this setup");
-  const crumbs = [task || "tensors in, tensors out", version && `version ${version}`, revision && `revision ${revision.slice(0, 12)}`];
-  return h(".row.apart", h("", h("h1", name), h("p.crumb", crumbs.filter(Boolean).map((text) => h("span", text)))), share);
+  const crumbs = [task || "tensors in, tensors out", version && `version ${version}`, revision && `revision ${revision.slice(0, 12)}`, license && `licence ${license}`];
+  return h(".row.apart", h("", h("h1", name), h("p.crumb", crumbs.filter(Boolean).map((text) => h("span", text)))), h(".row", offlineSwitch(), share));
 }
 
 /** @param {State} state @returns {HTMLElement} */

@@ -1,65 +1,138 @@
-/** The same numbers: each variant on the bundle's golden examples here, and this page beside the server. */
+/** The same numbers: each variant on the bundle's golden examples here, and one input through JavaScript, Python and the server. */
 
-import { InferError, load } from "../src/index.js";
+import { InferError, load, loadPython } from "../src/index.js";
+import { judgeGolden, readExamples } from "../src/bundle/golden.js";
+import { HAS_SERVER } from "./catalog.js";
 import { badge, bytes, h, say, section, table } from "./parts.js";
 import { dummyInputs } from "./inputs.js";
 import { postInfer } from "./server.js";
+import { engineOf } from "./ways.js";
 
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("../src/tensors.js").Tensor} Tensor */
 
 /** Codes of errors that say why a variant cannot run here at all: that is not a wrong number. */
 const REFUSALS = ["unsupported", "unsupported_model", "backend_unavailable"];
+/** How Python's memoryview spells a dtype. */
+const CODES = /** @type {Record<string, string>} */ ({ float32: "f", float64: "d", int8: "b", uint8: "B", int16: "h", uint16: "H", int32: "i", uint32: "I", int64: "q", uint64: "Q" });
+const PYTHON = `import edge_infer
+session = edge_infer.load(url, variant=variant, arrays="tensor")
+fed = {name: memoryview(data).cast("B").cast(code, shape) for name, (data, code, shape) in given.items()}
+{name: value.reshape(-1).tolist() for name, value in session.run(fed).items()}`;
 
 /** @param {State} state @returns {HTMLElement} */
 export function proof(state) {
   const { model } = state;
-  const lines = model.variants.map(({ id, size }) => {
+  const lines = model.variants.map((variant) => {
     const [verdict, why] = [h("td.num", badge("unknown")), h("td.small.wide", "")];
-    return { id, verdict, why, row: h("tr", h("th", { scope: "row" }, id, h("small", bytes(size))), verdict, why) };
+    return { variant, verdict, why, row: h("tr", h("th", { scope: "row" }, variant.id, h("small", bytes(variant.size))), verdict, why) };
   });
-  const [big, under] = [h("p.big", { role: "status" }, "–"), h("p.small.quiet", "One made input through this page and through the server.")];
+  const [big, under] = [h("p.big", { role: "status" }, "–"), h("p.small.quiet", "The same input through JavaScript, through Python in this page and through the server.")];
+  const places = (HAS_SERVER ? ["Python in this page", "Server"] : []).map((name) => {
+    const value = h("dd", "–");
+    return { value, row: h("", h("dt", name), value) };
+  });
   const button = /** @type {HTMLButtonElement} */ (h("button", { onclick: () => run() }, "Run the proof"));
 
   async function run() {
     button.disabled = true;
     await state.pause();
-    for (const { id, verdict, why } of lines) {
-      if (!model.examples) {
-        why.textContent = "no golden examples to compare with";
-        continue;
-      }
-      why.textContent = "running…";
-      try {
-        const session = await load(model.url, { variant: id, selfTest: true });
-        await session.dispose();
-        verdict.replaceChildren(badge("pass"));
-        why.textContent = "gives the golden outputs of its source here";
-      } catch (error) {
-        const isRefused = error instanceof InferError && REFUSALS.includes(error.code);
-        verdict.replaceChildren(badge(isRefused ? "unknown" : "fail"));
-        why.textContent = error instanceof Error ? error.message.replaceAll("`", "") : String(error);
-      }
-    }
-    try {
-      const inputs = dummyInputs(model.inputs);
-      const session = await load(model.url, { variant: state.way.variant });
-      const here = await session.run(inputs);
-      await session.dispose();
-      const there = await postInfer(model, inputs);
-      big.textContent = largestDifference(here, there).toExponential(1).replace("0.0e+0", "0");
-      under.textContent = `Largest difference between ${state.way.variant} in this page and the variant that the server runs, on a made input.`;
-    } catch (error) {
-      big.textContent = "–";
-      under.textContent = error instanceof Error ? error.message.replaceAll("`", "") : String(error);
-    }
+    await runGoldens();
+    if (HAS_SERVER) await runPlaces();
     say("The proof has run.");
     button.disabled = false;
     state.choose({});
   }
 
+  async function runGoldens() {
+    if (!model.examples) {
+      for (const { why } of lines) why.textContent = "no golden examples to compare with";
+      return;
+    }
+    const answer = await fetch(`${model.url.replace(/\/$/, "")}/${model.examples}`);
+    const examples = readExamples(new Uint8Array(await answer.arrayBuffer()));
+    for (const { variant, verdict, why } of lines) {
+      why.textContent = "running…";
+      try {
+        const session = await load(model.url, { variant: variant.id });
+        const judged = await judgeGolden(session, examples, variant);
+        await session.dispose();
+        const wrong = judged.filter((one) => one.why);
+        verdict.replaceChildren(badge(wrong.length ? "fail" : "pass"));
+        const said = `${judged.length - wrong.length} of ${judged.length} outputs as the source gives them`;
+        why.replaceChildren(...judged.length === 1 && !wrong.length ? [`${judged[0].name}: as the source gives it`] : [said, ...wrong.flatMap((one) => [h("br"), `${one.name}: ${one.why}`])]);
+      } catch (error) {
+        const isRefused = error instanceof InferError && REFUSALS.includes(error.code);
+        verdict.replaceChildren(badge(isRefused ? "unknown" : "fail"));
+        why.textContent = textOf(error);
+      }
+    }
+  }
+
+  async function runPlaces() {
+    const { variant } = state.way;
+    const isOnScreen = !model.hasPipeline && state.asked !== null;
+    let inputs = /** @type {Record<string, Tensor>} */ ({});
+    let here = /** @type {Record<string, Tensor>} */ ({});
+    try {
+      inputs = isOnScreen ? state.asked?.value : dummyInputs(model.inputs);
+      const session = await load(model.url, { variant });
+      here = await session.run(inputs);
+      await session.dispose();
+    } catch (error) {
+      [big.textContent, under.textContent] = ["–", textOf(error)];
+      return;
+    }
+    const differences = [];
+    for (const [i, ask] of (HAS_SERVER ? [() => inPython(model.url, variant, engineOf(model, variant), inputs), () => postInfer(model, inputs)] : []).entries()) {
+      const { value } = places[i];
+      value.textContent = "running…";
+      try {
+        const difference = largestDifference(here, await ask());
+        differences.push(difference);
+        value.textContent = shown(difference);
+      } catch (error) {
+        value.textContent = textOf(error);
+      }
+    }
+    big.textContent = differences.length ? shown(Math.max(...differences)) : "–";
+    const what = isOnScreen ? "the input on the screen" : "a made input";
+    under.textContent = `Largest difference from ${variant} by JavaScript in this page, on ${what}. Python runs the same variant; the server runs the one that it has chosen.`;
+  }
+
   const text = model.examples ? "" : "The bundle has no golden examples: edge-infer convert makes them.";
-  return section("The same numbers", text, h(".two", h("", table(["Variant", "Verdict", "Why"], lines.map(({ row }) => row))), h(".proof", h("h3", "This page and the server"), big, under)), h(".row", button));
+  return section("The same numbers", text, h(".two", h("", table(["Variant", "Verdict", "Why"], lines.map(({ row }) => row))), HAS_SERVER && h(".proof", h("h3", "JavaScript, Python and the server"), big, h("dl.places", places.map(({ row }) => row)), under)), h(".row", button));
+}
+
+/**
+ * @param {string} url
+ * @param {string} variant
+ * @param {string} engine
+ * @param {Record<string, Tensor>} inputs
+ * @returns {Promise<Record<string, Tensor>>} What the same input gives in Python in this page.
+ */
+async function inPython(url, variant, engine, inputs) {
+  const given = Object.fromEntries(Object.entries(inputs).map(([name, { data, dtype, shape }]) => {
+    if (!CODES[dtype]) throw new InferError(`The page hands no ${dtype} to Python`, "unsupported");
+    return [name, [data, CODES[dtype], shape]];
+  }));
+  const python = await loadPython({ engines: engine === "litert" ? ["litert"] : ["ort"], keepImage: false });
+  try {
+    const outputs = await python.run(PYTHON, { url, variant, given });
+    return Object.fromEntries(Object.entries(outputs).map(([name, data]) => [name, /** @type {any} */ ({ data })]));
+  } finally {
+    python.dispose();
+  }
+}
+
+/** @param {number} difference @returns {string} */
+function shown(difference) {
+  return difference === 0 ? "0" : difference.toExponential(1);
+}
+
+/** @param {unknown} error @returns {string} */
+function textOf(error) {
+  return error instanceof Error ? error.message.replaceAll("`", "") : String(error);
 }
 
 /** @param {Record<string, Tensor>} a @param {Record<string, Tensor>} b @returns {number} Infinity where only one side is finite. */

@@ -1,6 +1,6 @@
 /** The shell of the studio: the header, the theme, and the page that the address names. */
 
-import { entries, modelOf } from "./catalog.js";
+import { entries, HAS_SERVER, modelOf } from "./catalog.js";
 import { gallery } from "./gallery.js";
 import { modelPage } from "./model.js";
 import { h, notice, trouble } from "./parts.js";
@@ -17,8 +17,9 @@ startTheme(/** @type {HTMLButtonElement} */ (document.getElementById("theme")));
 const isolation = /** @type {HTMLElement} */ (document.getElementById("isolation"));
 isolation.textContent = globalThis.crossOriginIsolated
   ? "This page is cross-origin isolated: engines may use threads."
-  : "This page is not cross-origin isolated: engines use one thread. The server's headers COOP and COEP allow more.";
-for (const name of ["dashboard", "docs"]) document.getElementById(`link-${name}`)?.setAttribute("href", new URL(`../${name}`, import.meta.url).href);
+  : "This page is not cross-origin isolated: engines use one thread. The headers COOP and COEP allow more.";
+for (const name of ["dashboard", "docs"]) if (!HAS_SERVER) document.getElementById(`link-${name}`)?.remove();
+  else document.getElementById(`link-${name}`)?.setAttribute("href", new URL(`../${name}`, import.meta.url).href);
 addEventListener("hashchange", async () => {
   await show();
   scrollTo(0, 0);
@@ -33,6 +34,14 @@ async function show() {
   leave = () => {};
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   try {
+    if (path === "inspect") {
+      const { inspectPage } = await import("./inspect/page.js");
+      if (mine !== turn) return;
+      mark("#/inspect");
+      document.title = "Inspect · edge-infer";
+      main.replaceChildren(...inspectPage());
+      return;
+    }
     const list = await entries();
     const name = path.startsWith("models/") ? decodeURIComponent(path.slice("models/".length)) : "";
     // A single model has no gallery to be chosen from.

@@ -1,5 +1,7 @@
 /** The ways to run a model here: engine, variant, device and threads; and why some of them cannot be taken. */
 
+import { HAS_SERVER } from "./catalog.js";
+
 /** @typedef {import("./catalog.js").Model} Model */
 /** @typedef {"compiled" | "ort" | "litert" | "server"} EngineId */
 /**
@@ -23,6 +25,7 @@ export const ENGINES = {
 export function engineOptions(model) {
   return Object.entries(ENGINES).map(([id, { name, format }]) => {
     const isThere = !format || model.variants.some((variant) => variant.format === format);
+    if (id === "server" && !HAS_SERVER) return { id, text: name, refused: "This page has no server" };
     return { id, text: name, refused: isThere ? "" : `The bundle has no ${format} variant` };
   });
 }

@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import { test } from "node:test";
 
 import { fetchBundle } from "../src/bundle/bundle.js";
-import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../src/bundle/measured.js";
+import { fastest, recallMeasured, rememberMeasured, upperRatio, wrongVariants } from "../src/bundle/measured.js";
 import { Store } from "../src/cache/store.js";
 import { memoryPlace } from "./place.js";
 
@@ -45,6 +45,24 @@ test("a way that gives wrong answers is remembered until it gives the right ones
 
   await rememberMeasured(store, "r", [row()], []);
   assert.deepEqual((await recallMeasured(store, "r")).wrong, []);
+});
+
+test("a way is taken for the rule's choice only where it is surely faster", () => {
+  const rule = row({ ms: 2, vsRule: 1 });
+  const noisy = fastest([rule, row({ variant: "onnx/fp32", ms: 1.9, vsRule: 1.01 })], {});
+  const sure = fastest([rule, row({ variant: "onnx/fp32", ms: 1.9, vsRule: 0.99 })], {});
+  const apart = fastest([rule, row({ variant: "onnx/fp32", ms: 1.9 })], {});
+  const alone = fastest([rule, row({ variant: "onnx/fp32", ms: 1.9, vsRule: 1.01 })], { variant: "onnx/fp32" });
+
+  assert.deepEqual([noisy?.variant, noisy?.why], ["onnx/int8", "measured: too noisy to tell a faster way from the rule's choice: 2.00 ms"]);
+  assert.deepEqual([sure?.variant, apart?.variant, alone?.variant], ["onnx/fp32", "onnx/fp32", "onnx/fp32"]);
+});
+
+test("the interval of paired ratios is that of Python", () => {
+  const times = [2, 1, 3, 5, 4, 6, 8, 7, 9, 10, 12, 11]; // of edge_infer.runtime.tuning.upper_ratio
+  assert.equal(upperRatio(times, times.map(() => 1)), 10);
+  assert.equal(upperRatio([1, 2, 3, 4, 5], [1, 1, 1, 1, 1]), 5);
+  assert.equal(upperRatio([2, 4, 6], [1, 2, 3]), 2);
 });
 
 const model = new TextEncoder().encode("the bytes of a model");

@@ -9,6 +9,8 @@ import { follow } from "../src/page/follow.js";
 import { LiveModel } from "../src/page/live.js";
 import { StoreModel } from "../src/sync/pull.js";
 import { InferError } from "../src/errors.js";
+import { isHalted } from "../src/sync/advice.js";
+import { serve } from "./local-server.js";
 import { memoryPlace } from "./place.js";
 
 // Node 20 lacks what every browser that checks Ed25519 has.
@@ -178,4 +180,25 @@ test("watching goes on where the page's own function throws", async () => {
   for (const other of others) process.on("unhandledRejection", other);
   assert.equal(delays.length, 3);
   assert.equal(thrown.length, 3);
+});
+
+test("a page asks whether a step of a roll-out is halted, and goes on where nobody can say", async () => {
+  let answer = JSON.stringify({ halts: [{ model: "m", sequence: 3, stage: 2, failed: 3, tried: 4 }] });
+  /** @type {(string | undefined)[]} */
+  const asked = [];
+  const origin = await serve((request, response) => {
+    asked.push(request.url);
+    response.setHeader("Content-Type", "application/json");
+    response.end(answer);
+  });
+  assert.equal(await isHalted(`${origin}/store/`, "m", 3, 2), true);
+  assert.deepEqual(asked, ["/sync/v1/advice?model=m"]);
+  assert.equal(await isHalted(`${origin}/store/`, "m", 3, 3), false, "the next step has a number of its own");
+  assert.equal(await isHalted(`${origin}/store/`, "m", 4, 2), false);
+  for (const bad of ["", "[]", "{}", '{"halts": 7}', '{"halts": [null]}', "[".repeat(100_000), " ".repeat(2 ** 20 + 1)]) {
+    answer = bad;
+    assert.equal(await isHalted(`${origin}/store/`, "m", 3, 2), false, bad.slice(0, 20));
+  }
+  assert.equal(await isHalted("http://127.0.0.1:9/store/", "m", 3, 2), false);
+  await assert.rejects(isHalted(`${origin}/store/`, "m", 3, 2, AbortSignal.abort(new Error("given up"))), /given up/);
 });

@@ -68,3 +68,12 @@ test("a browser without SharedArrayBuffer takes one thread, isolated or not", as
   assert.equal(threadsFor(undefined, SCRIPT), 1);
   assert.match(warnings.join(), /no SharedArrayBuffer/);
 });
+
+test("a start with threads that fails is blamed on the page's policy only where the browser names it", async () => {
+  const { hintForStart } = await import("../src/engines/threads.js");
+
+  assert.match(hintForStart(new TypeError("Failed to construct 'Worker': This document requires 'TrustedScriptURL' assignment.")), /trusted-types edge-infer/);
+  assert.match(hintForStart(new Error("Refused to create a worker: it violates the Content Security Policy directive \"worker-src\"")), /worker-src 'self' blob:/);
+  assert.match(hintForStart(new RangeError("WebAssembly.Memory(): could not allocate memory")), /close other pages/);
+  assert.match(hintForStart(new Error("LinkError: import object field is not a Function")), /ask for one thread/);
+});

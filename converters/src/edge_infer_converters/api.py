@@ -34,6 +34,8 @@ def convert(  # noqa: D417  the options are described in their declaration
     labels: FilePath | None = None,
     task: str | None = None,
     preprocess: str | None = None,
+    license: str | None = None,  # noqa: A002  the manifest's word
+    samples: Sequence[FilePath] = (),
     precision: str | Sequence[str] | None = None,
     max_loss: str | float | None = None,
     min_sqnr: float | None = None,
@@ -67,7 +69,7 @@ def convert(  # noqa: D417  the options are described in their declaration
         {options}
         reporter: The receiver of progress and warnings. Default: the log.
         recipe: An object in place of all options that say what to make: all but `name`, `version`, `calibration`,
-            `evaluation`, `labels`, `task`, `preprocess`, `measured`, `report` and `force`.
+            `evaluation`, `labels`, `task`, `preprocess`, `license`, `samples`, `measured`, `report` and `force`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -100,6 +102,8 @@ def convert(  # noqa: D417  the options are described in their declaration
         labels=labels,
         task=task,
         preprocess=preprocess,
+        license=license,
+        samples=samples,
         measured=measured,
         force=force,
         report=report,

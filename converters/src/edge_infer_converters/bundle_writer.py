@@ -43,15 +43,22 @@ class BundleWriter:
         path: The folder to write.
         force: Whether to replace a bundle that is there.
         source: Where the model came from, for the manifest; None where it came from a local file.
+        license: The licence of the weights, for the manifest.
 
     Raises:
         BundleError: Something is there already, or the folder to write into is missing.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, force: bool = False, source: Mapping[str, str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        source: Mapping[str, str] | None = None,
+        license: str | None = None,  # noqa: A002  the manifest's word
     ) -> None:
         self.path = Path(path)
+        self._license = license or None
         self._source = source
         self._entries: dict[str, FileEntry] = {}
         _check_path(self.path, force)
@@ -147,6 +154,7 @@ class BundleWriter:
             pipeline=None if definition is None else definition.to_json(),
             generate=generate,
             source=self._source,
+            license=self._license,
         )
         data = manifest.to_bytes()
         Manifest.from_bytes(data)  # what is written can be read

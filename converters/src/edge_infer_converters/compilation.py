@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer_converters.measure import table_check
-from edge_infer_converters.measure.compiled_check import check, has_separate_samples
+from edge_infer_converters.measure.compiled_check import check, has_separate_samples, samples
 from edge_infer_converters.writers.compiled import writer
 from edge_infer_converters.writers.compiled.tables.graph import graph_of
 from edge_infer_converters.writers.compiled.variables import initial_values
 from edge_infer_converters.writers.compiled.worth import targets_of
 from edge_infer_converters.writers.encode import Encoded, with_batch_of_one
+from edge_infer_converters.writers.microcontroller import writer as microcontroller
+from edge_infer_converters.writers.microcontroller.golden import Golden
 from edge_infer_converters.writers.tflite import reading
 
 if TYPE_CHECKING:
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
 
     from edge_infer.tensors.tensor import TensorSpec
     from edge_infer_converters.writers.compiled.writer import Compiled
+    from edge_infer_converters.writers.microcontroller.writer import Folder
     from edge_infer_converters.writers.plan import VariantPlan
+
+#: The random inputs that the test of a model in C runs.
+_GOLDENS = 2
 
 
 class Compilation(NamedTuple):
@@ -74,6 +80,63 @@ def compile_table(model: onnx.ModelProto, arena_max: int | None = None) -> Compi
     """
     made = writer.write(graph_of(model), arena_max=arena_max)
     return Compilation(made, table_check.check(made, model))
+
+
+class CFolder(NamedTuple):
+    """A compiled model as C, which was compared with its source.
+
+    Attributes:
+        folder: Its files, its layers and its memory.
+        checked: What was compared, in words.
+    """
+
+    folder: Folder
+    checked: str
+
+
+def compile_to_c(
+    content: bytes | onnx.ModelProto,
+    name: str,
+    prefix: str,
+    rounding: str = "reference",
+    way: str = "size",
+    arena_max: int | None = None,
+    goldens: int = _GOLDENS,
+) -> CFolder:
+    """Compile a model to C for a microcontroller.
+
+    Args:
+        content: The bytes of a `.tflite` file, or a model over tables, cleaned up.
+        name: What messages and comments call it.
+        prefix: What the names in C begin with.
+        rounding: How integers are rounded; see `writer.write`.
+        way: `size`, or `speed`.
+        arena_max: The most bytes that its tensors may take, or None.
+        goldens: How many random inputs its test runs.
+
+    Raises:
+        UnsupportedModel: It cannot be read, or its interface cannot be compiled.
+        UnsupportedOperator: No kernel computes some operators; all of them are named.
+        ConversionError: It is too large.
+        AccuracyError: The result differs from the engine's.
+        BackendUnavailable: There are no kernels for this CPU, by which the goldens are computed.
+    """
+    initial = None
+    if isinstance(content, bytes):
+        compiled, checked = compile_file(content, name, rounding)
+        graph = reading.read(content, name, with_variables=True).graph
+        if any(operator.code == "CALL_ONCE" for operator in graph.operators):
+            initial = initial_values(content, name)
+    else:
+        compiled, checked = compile_table(content)
+        graph = graph_of(content)
+    program = compiled.program
+    made = [
+        Golden(tuple(feeds[one.name] for one in program.inputs), tuple(results[one.name] for one in program.outputs))
+        for feeds, results in samples(compiled, goldens)
+    ]
+    folder = microcontroller.write(graph, compiled, prefix, name, made, way, arena_max, initial)
+    return CFolder(folder, checked)
 
 
 def encode_table(plan: VariantPlan, model: onnx.ModelProto, *, is_asked_for: bool = False) -> Encoded:

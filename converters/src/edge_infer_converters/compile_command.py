@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from edge_infer.cli import output as printer
 from edge_infer_converters.writers.compiled.writer import ROUNDINGS
+from edge_infer_converters.writers.microcontroller.writer import WAYS
 
 if TYPE_CHECKING:
     import onnx
@@ -19,6 +21,35 @@ if TYPE_CHECKING:
 
 #: Single models; others are bundles.
 _FILES = (".tflite", ".onnx", ".ort")
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?((?:[kKmM]i?)?[bB]?)")
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 1000,
+    "kb": 1000,
+    "ki": 1024,
+    "kib": 1024,
+    "m": 10**6,
+    "mb": 10**6,
+    "mi": 2**20,
+    "mib": 2**20,
+}
+
+
+class Bytes(click.ParamType):  # type: ignore[type-arg]  # of click 8.3 alone
+    """A size: a number of bytes, or of kB (1000) or KiB (1024) and their like."""
+
+    name = "bytes"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes of a size."""
+        if isinstance(value, int):
+            return value
+        found = _SIZE.fullmatch(str(value))
+        size = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
+        if size < 1:
+            self.fail(f"{value!r} is no size: expected 20000, 20kB or 20KiB", param, ctx)
+        return size
 
 
 @click.command("compile")
@@ -28,19 +59,25 @@ _FILES = (".tflite", ".onnx", ".ort")
 )
 @click.option(
     "--to",
-    type=click.Choice(["wasm", "page"]),
+    type=click.Choice(["wasm", "page", "c"]),
     default="wasm",
     show_default=True,
-    help="`wasm` writes model.wasm, `page` also the ES module that runs it.",
+    help="`wasm` writes model.wasm, `page` also the ES module that runs it, `c` C99 for microcontrollers.",
 )
 @click.option(
     "--rounding",
     type=click.Choice(ROUNDINGS),
-    default=ROUNDINGS[0],
-    show_default=True,
-    help="How integers are rounded: as LiteRT with XNNPACK does, as LiteRT's reference kernels, or as TFLite Micro.",
+    help="How integers are rounded: as LiteRT with XNNPACK does, as LiteRT's reference kernels, or as TFLite Micro. By "
+    "default `litert`, for C `reference`.",
 )
-@click.option("--arena-max", type=click.IntRange(min=1), metavar="BYTES", help="The most memory for its tensors.")
+@click.option("--arena-max", type=Bytes(), metavar="BYTES", help="The most memory for its tensors: 20000, or 20kB.")
+@click.option("--prefix", metavar="NAME", help="What the names in C begin with; by default the name of the file.")
+@click.option(
+    "--optimize",
+    "way",
+    type=click.Choice(WAYS),
+    help="C alone: `size`, the default, or `speed`, with columns of int16 for convolutions.",
+)
 @click.option("--variant", metavar="ID", help="The TFLite variant of a bundle; by default int8, else the first.")
 @click.option(
     "--timeline",
@@ -53,13 +90,15 @@ def compile_(
     source: Path,
     folder: Path,
     to: str,
-    rounding: str,
+    rounding: str | None,
     arena_max: int | None,
+    prefix: str | None,
+    way: str | None,
     variant: str | None,
     timeline: Path | None,
     as_json: bool,
 ) -> None:
-    """Compile a small model to one file of tens of kilobytes that needs no engine: model.wasm.
+    """Compile a small model to one file of tens of kilobytes that needs no engine: model.wasm, or to C.
 
     SOURCE is a .tflite file, an .onnx file of floats, or a bundle with a TFLite variant. Models over tables (trees,
     linear models, support vectors, as scikit-learn and boosters are exported) are taken from ONNX. The file written
@@ -69,14 +108,22 @@ def compile_(
 
     \b
     edge-infer compile kws.tflite -o site/kws --to page
+    edge-infer compile kws.tflite -o firmware/kws --to c --arena-max 20kB
     """  # noqa: D301  click reads the \b
+    from edge_infer.errors import InputError
     from edge_infer.platform.atomic_write import write_file
     from edge_infer_converters.compilation import compile_file, compile_table
     from edge_infer_converters.writers.compiled import page_files
 
+    if to == "c":
+        _write_c(source, folder, variant, rounding or "reference", arena_max, prefix, way or WAYS[0], timeline, as_json)
+        return
+    for flag, value in (("--prefix", prefix), ("--optimize", way)):
+        if value is not None:
+            raise InputError(f"{flag} is for C, and --to is {to}", hint="--to c")
     name, content = _model(source, variant)
     if isinstance(content, bytes):
-        compiled, checked = compile_file(content, name, rounding, arena_max)
+        compiled, checked = compile_file(content, name, rounding or ROUNDINGS[0], arena_max)
     else:
         compiled, checked = compile_table(content, arena_max)
     files = {"model.wasm": compiled.wasm, **({} if to == "wasm" else page_files())}
@@ -93,6 +140,42 @@ def compile_(
         _print(compiled)
     sizes = ", ".join(f"{path} {printer.size(len(data))}" for path, data in files.items())
     printer.talk(f"Wrote {folder}: {sizes}; {checked}")
+
+
+def _write_c(
+    source: Path,
+    folder: Path,
+    variant: str | None,
+    rounding: str,
+    arena_max: int | None,
+    prefix: str | None,
+    way: str,
+    timeline: Path | None,
+    as_json: bool,
+) -> None:
+    from edge_infer.platform.atomic_write import write_file
+    from edge_infer_converters.compilation import compile_to_c
+    from edge_infer_converters.report import microcontroller as report
+    from edge_infer_converters.report.timeline import draw
+    from edge_infer_converters.writers.microcontroller.names import prefix_of
+
+    chosen = prefix_of(source.stem, prefix)
+    name, content = _model(source, variant)
+    made, checked = compile_to_c(content, name, chosen, rounding, way, arena_max)
+    if as_json:
+        printer.data_json(report.document(made, way, rounding, checked))
+    else:
+        printer.table(report.COLUMNS, report.table(made), right=report.COLUMNS[2:])
+        for line in report.summary(made, way):
+            printer.data(line)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in made.files.items():
+        write_file(folder / path, text.encode())
+    if timeline is not None:
+        write_file(timeline, draw(report.timed(made), name).encode())
+    printer.talk(
+        f"Wrote {folder}: {len(made.files)} files for `{chosen}_run()`; {checked}; next: make -C {folder} test"
+    )
 
 
 def _model(source: Path, variant: str | None) -> tuple[str, bytes | onnx.ModelProto]:

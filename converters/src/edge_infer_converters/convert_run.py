@@ -28,6 +28,7 @@ from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden, raw
 from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set, rows_of
 from edge_infer_converters.data.labels import read_labels
+from edge_infer_converters.data.raw_samples import add_samples
 from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure import pipeline_vectors
 from edge_infer_converters.measure.batch_check import is_right_for_two
@@ -92,6 +93,8 @@ def convert(
     labels: FilePath | None = None,
     task: str | None = None,
     preprocess: str | None = None,
+    license: str | None = None,  # noqa: A002  the manifest's word
+    samples: Sequence[FilePath] = (),
     measured: FilePath | None = None,
     force: bool = False,
     report: FilePath | None = None,
@@ -115,8 +118,19 @@ def convert(
     pair = find_pair(model)
     decoder = None if pair is not None else find_folder(model)
     if pair is not None or decoder is not None:
-        given = {"--calibration": calibration, "--eval": evaluation, "--labels": labels, "--task": task}
-        given |= {"--preprocess": preprocess, "--measured": measured, "--report": report}
+        given: dict[str, object] = {
+            "--calibration": calibration,
+            "--eval": evaluation,
+            "--labels": labels,
+            "--task": task,
+        }
+        given |= {
+            "--task": task,
+            "--sample": samples or None,
+            "--preprocess": preprocess,
+            "--measured": measured,
+            "--report": report,
+        }
         convert_it = decoder_run.convert if pair is None else encoder_decoder_run.convert
         return convert_it(
             pair or Path(decoder or ""),
@@ -128,9 +142,10 @@ def convert(
             force=force,
             reporter=reporter,
             source=source,
+            license=license,
         )
     model, folder_name = pipelines.opened(model)
-    with BundleWriter(output, force=force, source=source) as writer:
+    with BundleWriter(output, force=force, source=source, license=license) as writer:
         origin = open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         for note in origin.notes:
@@ -156,6 +171,7 @@ def convert(
                 writer.add(path, content)
         elif labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        add_samples(writer, samples)
         run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])  # engines load the variants by it
@@ -307,6 +323,10 @@ class _Run:
                 continue
             if is_made_of_graph and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
+            if plan.format == "onnx" and found.onnx is not None:
+                self._leave_out(plan.id, found.onnx)
+        if found.onnx is not None and {*self.not_made} == {plan.id for plan in self._plans}:
+            raise found.onnx
 
     def check_batch(self, data: CalibrationSet) -> None:
         """Fix the batch of the TFLite files where two samples at once would give other numbers than the model does."""
@@ -341,7 +361,8 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        self.model, cleaned = self.model.release()
+        left = [plan.format for plan in self._plans if plan.id not in self.not_made]
+        self.model, cleaned = self.model.release(left)
         del self.reference  # its session holds another copy of the weights
         pairs = [State(output, given) for output, given in find_pairs(cleaned).items()]
         if pairs:
@@ -486,7 +507,7 @@ class _Run:
 
     def _is_stateful(self, plan: VariantPlan, encoded: Encoded) -> bool:
         """Tell whether a variant keeps values of its own: what the source does, not an operator that starts anew."""
-        if self.model.format != "tflite":
+        if self.model.format != "tflite" or plan.format == "onnx":
             return False
         if plan.format == "compiled":
             return bool(read_compiled(encoded.data, plan.id).program.state)

@@ -50,6 +50,7 @@ def convert(
     force: bool,
     reporter: Reporter,
     source: Mapping[str, str] | None = None,
+    license: str | None = None,  # noqa: A002  the manifest's word
 ) -> DecoderConversion:
     """Convert a folder or a file.
 
@@ -63,6 +64,7 @@ def convert(
         force: Whether to replace a bundle that is there.
         reporter: The receiver of progress and warnings.
         source: Where the model came from, for the manifest.
+        license: The licence of the weights, for the manifest.
 
     Raises:
         ConversionError: The folder is damaged, or its parts do not fit together.
@@ -72,7 +74,7 @@ def convert(
     """
     asked = check_options("A model that generates text", recipe, given, (TASK,), PRECISIONS)
     with ExitStack() as stack:
-        writer = stack.enter_context(BundleWriter(output, force=force, source=source))
+        writer = stack.enter_context(BundleWriter(output, force=force, source=source, license=license))
         origin = stack.enter_context(Origin(place))
         described, tokens, tensors, nbytes, forget_pages = origin.contents
         config, precisions = described.config, asked or _usual(tensors)

@@ -61,6 +61,7 @@ def convert(
     force: bool,
     reporter: Reporter,
     source: Mapping[str, str] | None = None,
+    license: str | None = None,  # noqa: A002  the manifest's word
 ) -> DecoderConversion:
     """Convert a folder.
 
@@ -74,6 +75,7 @@ def convert(
         force: Whether to replace a bundle that is there.
         reporter: The receiver of progress and warnings.
         source: Where the model came from, for the manifest.
+        license: The licence of the weights, for the manifest.
 
     Raises:
         ConversionError: The folder is damaged, or its parts do not fit together.
@@ -87,7 +89,7 @@ def convert(
     precisions = check_options(f"A {kind}", recipe, given, tasks, _MAKERS) or _USUAL
     task = str(given.get("--task") or tasks[0])
     with ExitStack() as stack:
-        writer = stack.enter_context(BundleWriter(output, force=force, source=source))
+        writer = stack.enter_context(BundleWriter(output, force=force, source=source, license=license))
         shards = stack.enter_context(Shards(folder))
         if shards.nbytes > _MOST_BYTES:
             raise UnsupportedModel(

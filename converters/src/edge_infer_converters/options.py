@@ -110,9 +110,25 @@ OPTIONS = (
     Option(
         name="preprocess",
         type="str | None",
-        help="What stands before the model: imagenet (resize, crop, normalise), yolo (letterbox), or a JSON file with "
-        "the manifest's `pipeline`, or its `inputs` alone. Default: what the model, or the files beside it, say.",
+        help="What stands before the model: imagenet (resize, crop, normalise), yolo (letterbox), "
+        "speech-commands (the MFCC of MLPerf Tiny's keyword model), or a JSON file with the manifest's `pipeline`, or "
+        "its `inputs` alone. Default: what the model, or the files beside it, say.",
         unit="WHAT",
+    ),
+    Option(
+        name="license",
+        type="str | None",
+        help="The licence of the weights, as an SPDX expression or in words: kept in the manifest, and shown by pages.",
+        unit="TEXT",
+    ),
+    Option(
+        name="samples",
+        type="Sequence[FilePath]",
+        help="A picture or sound to try the model on, kept in the bundle: its page starts with it. May be repeated.",
+        default=(),
+        flag="--sample",
+        unit="FILE",
+        repeats=True,
     ),
     _recipe(
         "precision",
@@ -141,8 +157,8 @@ OPTIONS = (
     _recipe(
         "metric",
         "str | None",
-        "accuracy, top5, cosine, equal, or module:function of (outputs, labels). Default: accuracy with labels, else "
-        "cosine, or equal without float outputs.",
+        "accuracy, top5, spearman, cosine, equal, or module:function of (outputs, labels). Default: accuracy with "
+        "labels, else cosine, or equal without float outputs.",
         unit="NAME",
     ),
     _recipe(

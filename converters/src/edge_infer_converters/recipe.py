@@ -106,33 +106,47 @@ class Recipe:
     def plans(self, source_precision: str, source_format: str = "onnx") -> tuple[VariantPlan, ...]:
         """List the variants to make of a source, each with its targets; a quantized source is kept unchanged.
 
-        One in ONNX is also written as TFLite in int8, with the scales that it carries.
-
-        Raises:
-            InputError: The source is a TFLite file, and the recipe asks for ONNX only.
+        One in ONNX is also written as TFLite in int8, with the scales that it carries, and one in TFLite as ONNX where
+        that is asked for.
         """
+        plans = (
+            self._plans_of_floats()
+            if source_precision == "fp32"
+            else self._plans_of_quantized(source_precision, source_format)
+        )
         if source_format == "tflite":
-            left = {"tflite", "compiled"} & set(self.formats or ("tflite",))
-            readers = [target for target in self.targets if left & set(TARGETS[target].formats)]
-            if not readers:
-                asked = f"--target {' and '.join(self.targets)}" if left else "--format onnx"
-                raise InputError(
-                    f"A TFLite file stays TFLite, which {asked} leaves out",
-                    hint="convert the model that it was made from, or leave the option out",
-                )
-        if source_precision != "fp32":
-            file = f"{source_format}/model_{source_precision}.{source_format}"
-            kept = VariantPlan(source_format, source_precision, file, self.targets, {})
-            made = self._compiled(source_precision)
-            if source_format == "onnx":
-                return (kept, *self._with_own_scales(source_precision), *made)
-            return made if made and self.formats == ("compiled",) else (kept, *made)
+            plans = tuple(plan for plan in plans if plan.format != "onnx" or self._wants_onnx)
+        return plans
+
+    @property
+    def _wants_onnx(self) -> bool:
+        """Whether a TFLite file becomes ONNX too: where it is asked for, or a target reads nothing else."""
+        return "onnx" in self.formats or any("tflite" not in TARGETS[target].formats for target in self.targets)
+
+    def _plans_of_floats(self) -> tuple[VariantPlan, ...]:
         chosen = []
         for plan in PLANS:
             takers = [target for target in self.targets if self._wants(target, plan)]
-            if takers and (source_format == "onnx" or plan.format in (source_format, "compiled")):
+            if takers:
                 chosen.append(self._with_interface(_for_targets(plan, takers)))
         return tuple(chosen)
+
+    def _plans_of_quantized(self, precision: str, format_: str) -> tuple[VariantPlan, ...]:
+        """List the file itself, and what is written with the scales that it carries."""
+        file = f"{format_}/model_{precision}.{format_}"
+        kept = VariantPlan(format_, precision, file, self.targets, {})
+        made = self._compiled(precision)
+        if format_ == "onnx":
+            return (kept, *self._with_own_scales(precision), *made)
+        as_onnx = self._as_onnx(precision)
+        is_kept = not self.formats or "tflite" in self.formats or not (made or as_onnx)
+        return (*as_onnx, *((kept,) if is_kept else ()), *made)
+
+    def _as_onnx(self, precision: str) -> tuple[VariantPlan, ...]:
+        """List the ONNX variant of a quantized TFLite file: its own integers with DequantizeLinear around them."""
+        takers = [target for target in self.targets if "onnx" in (self.formats or TARGETS[target].formats)]
+        plans = [plan for plan in PLANS if plan.id == f"onnx/{precision}"]
+        return tuple(_for_targets(plan, takers) for plan in plans if takers)
 
     def _with_own_scales(self, precision: str) -> tuple[VariantPlan, ...]:
         """List the TFLite variants of a quantized ONNX file: none but of int8."""

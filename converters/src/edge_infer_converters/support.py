@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import onnx
 
 from edge_infer.errors import ConversionError, EdgeInferError, UnsupportedOperator, listed
-from edge_infer_converters.passes.graphs import graphs_of, opset_of
+from edge_infer_converters.passes.graphs import graphs_of, nbytes_of, opset_of
 from edge_infer_converters.targets import TARGETS
 from edge_infer_converters.writers.compiled.tables.reading import is_table
 from edge_infer_converters.writers.compiled.worth import check_worth
@@ -61,12 +61,14 @@ class Support(NamedTuple):
         tflite: Why TFLite cannot be written, or None.
         graph: The model in TFLite operators, where it can be written and is to be.
         is_table: Whether a compiled model is made of the ONNX model itself: it has operators of ONNX-ML.
+        onnx: Why ONNX cannot be written, or None.
     """
 
     lacks: tuple[Lack, ...]
     tflite: EdgeInferError | None
     graph: FloatGraph | None = None
     is_table: bool = False
+    onnx: EdgeInferError | None = None
 
 
 def native_lacks(model: onnx.ModelProto) -> list[Lack]:
@@ -136,7 +138,7 @@ def check(model: onnx.ModelProto, targets: Sequence[str], formats: Iterable[str]
     if wanted & {"tflite", "compiled"}:  # a compiled model is made of the TFLite file
         try:
             if "compiled" in wanted and len(wanted) > 1 and "tflite" not in wanted:
-                check_worth(model.ByteSize())
+                check_worth(nbytes_of(model))
             graph = tflite_graph(model, targets, name)
         except ConversionError as error:
             refused = error

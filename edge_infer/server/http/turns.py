@@ -17,14 +17,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import EdgeInferError
-from edge_infer.server.scheduling.shares import ANYONE
+from edge_infer.server.ingestion.api_keys import OPEN_PATHS
+from edge_infer.server.scheduling.shares import ANYONE, Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edge_infer.server.http.exchange import Exchange
     from edge_infer.server.ingestion.api_keys import ApiKeys
-    from edge_infer.server.scheduling.shares import Tenant
 
     #: What waits for its turn; it returns whether there was something to do.
     Work = Callable[[], bool]
@@ -34,6 +34,11 @@ log = logging.getLogger(__name__)
 _A_PASS = 2.0
 #: How long after its last request a tenant counts as one that asks.
 _ASKS_S = 0.05
+#: Whose line the open paths without a key have: what orchestrators ask does not wait behind requests that are refused.
+_OPEN = Tenant("\0open")
+
+
+_OPEN_PATHS = frozenset(one.encode() for one in OPEN_PATHS)
 
 
 class _Line:
@@ -53,7 +58,8 @@ class Turns:
     """Decides whose work the event loop does now; for one loop.
 
     Args:
-        keys: Tells the tenant of a request. Requests without a known key have one line together.
+        keys: Tells the tenant of a request. Requests without a known key have one line together,
+            those to open paths another.
     """
 
     def __init__(self, keys: ApiKeys) -> None:
@@ -78,7 +84,8 @@ class Turns:
         try:
             tenant = exchange.tenant = self._keys.tenant_of(exchange.headers)
         except EdgeInferError:
-            tenant = ANYONE  # it is refused, in its turn
+            path = exchange.url.partition(b"?")[0]
+            tenant = _OPEN if path in _OPEN_PATHS else ANYONE  # the latter is refused, in its turn
         if self._may_begin(tenant, exchange.start):
             return False
         self._line(tenant.name).requests.append(begin)

@@ -32,7 +32,9 @@ _CHANNELS = 3
 _MAX_PIXELS = 4 * MAX_PIXELS
 
 
-async def predict_chain(model: ChainModel, body: bytes, media_type: str, call: HttpCall) -> bytes:
+async def predict_chain(
+    model: ChainModel, body: bytes, media_type: str, call: HttpCall, room: asyncio.Semaphore
+) -> bytes:
     """Answer a request of raw data with a chain.
 
     Args:
@@ -40,6 +42,7 @@ async def predict_chain(model: ChainModel, body: bytes, media_type: str, call: H
         body: The bytes of a file or a text, where the chain has one input; or JSON with `inputs`.
         media_type: What the body is.
         call: The request.
+        room: Bounds how many requests are read or written at once.
 
     Raises:
         InputError: It is not what the chain takes.
@@ -47,7 +50,8 @@ async def predict_chain(model: ChainModel, body: bytes, media_type: str, call: H
         QueueFull: There is no room for the pixels of its images.
         EdgeInferError: A step failed, or the queue is full.
     """
-    values, is_list, with_timings = await asyncio.to_thread(_read, body, media_type, model.chain.inputs)
+    async with room:
+        values, is_list, with_timings = await asyncio.to_thread(_read, body, media_type, model.chain.inputs)
     call.grow(_decoded_bytes(values, model.chain.inputs))
     found: list[ChainRun] = []
 
@@ -58,7 +62,8 @@ async def predict_chain(model: ChainModel, body: bytes, media_type: str, call: H
     start = perf_counter()
     answer = await ask(call, InferRequest(None, {}, []), call.is_gone, start, run)
     call.answered(answer.timings, 0.0, answer.variant, start)
-    return await asyncio.to_thread(_written, found[0], is_list=is_list, with_timings=with_timings)
+    async with room:
+        return await asyncio.to_thread(_written, found[0], is_list=is_list, with_timings=with_timings)
 
 
 def _read(body: bytes, media_type: str, inputs: Mapping[str, str]) -> tuple[list[Any], bool, bool]:

@@ -161,11 +161,11 @@ class PredictEndpoint:
         most = self._context.parsers.most(head, self._max_body_bytes) if is_json else self._max_body_bytes
         body = await call.body(receive, most)
         if isinstance(model, ChainModel):
-            return await predict_chain(model, body, head.media_type, call)
+            return await predict_chain(model, body, head.media_type, call, self._room)
         assert known is not None
         async with self._room:
             values, arguments, is_list = await asyncio.to_thread(_read, body, known, head.media_type, query)
-            groups = [[one] if known.task.expand is None else known.task.expand(one, arguments) for one in values]
+            groups = await asyncio.to_thread(lambda: [known.steps.runs(one, arguments) for one in values])
             if sum(map(len, groups)) > MAX_INPUTS:
                 raise PayloadTooLarge(f"A request has more than {MAX_INPUTS} inputs", hint="send fewer at once")
         inner = [one for group in groups for one in group]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from edge_infer.monitor.decision import decide
+from edge_infer.monitor.decision import Verdict, decide
 from edge_infer.server.execution.text_model import TextModel
 from edge_infer.server.metrics.triton_names import triton_text
 
@@ -65,13 +67,24 @@ class Metrics:
         self._indexes = indexes
         self._refusals: Mapping[str, int] = {} if refusals is None else refusals
         self._triton_names = triton_names
+        self._verdicts: WeakKeyDictionary[Counters, Verdict] = WeakKeyDictionary()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)  # memory, CPU seconds, open files; nothing where there is no /proc
         GCCollector(registry=self._registry)
 
+    async def judge(self) -> None:
+        """Decide, off the event loop, which features have drifted, where rows were counted since the last time."""
+        for model in self._engine.active():
+            counters: Counters | None = getattr(model, "counters", None)
+            if counters is None:
+                continue
+            known = self._verdicts.get(counters)
+            if known is None or known.rows != counters.rows:
+                self._verdicts[counters] = await asyncio.to_thread(decide, counters)
+
     def text(self) -> bytes:
-        """Write all metrics."""
+        """Write all metrics; what has drifted is what `judge` found last."""
         text = generate_latest(self._registry)
         return text + triton_text(self._engine.active()) if self._triton_names else text
 
@@ -108,7 +121,7 @@ class Metrics:
                 tenants.add_metric([*_labels(model), tenant], count)
         yield tenants
         yield from _variants(models)
-        yield from _drift(models)
+        yield from _drift(models, self._verdicts)
         yield from _texts([model for model in models if isinstance(model, TextModel)])
         workers = GaugeMetricFamily("edge_infer_workers", "Batches that may run at once", labels=["pool"])
         busy = GaugeMetricFamily("edge_infer_workers_busy", "Batches that run", labels=["pool"])
@@ -153,7 +166,7 @@ def _variants(models: list[LoadedModel]) -> Iterator[Metric]:
     yield from (batches, in_use, switches)
 
 
-def _drift(models: list[LoadedModel]) -> Iterator[Metric]:
+def _drift(models: list[LoadedModel], verdicts: Mapping[Counters, Verdict]) -> Iterator[Metric]:
     """Give what was counted of the models' data, where `--drift` asks for it: the bins, and what they say."""
     if all(getattr(model, "counters", None) is None for model in models):
         return
@@ -172,7 +185,8 @@ def _drift(models: list[LoadedModel]) -> Iterator[Metric]:
         for name, counts in counters.counts.items():
             for i, count in enumerate(counts):
                 bins.add_metric([*labels, name, str(i)], count)
-        for one in decide(counters).findings:
+        verdict = verdicts.get(counters)
+        for one in verdict.findings if verdict is not None else ():
             found.add_metric([*labels, one.feature], int(one.drifted or one.missing_drifted))
             effect.add_metric([*labels, one.feature], one.effect)
     yield from (rows, bins, found, effect)

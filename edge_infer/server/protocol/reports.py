@@ -10,7 +10,7 @@ from edge_infer.errors import InputError, listed
 
 #: A larger report is refused.
 MAX_REPORT_BYTES = 16 * 2**10
-RESULTS = ("ok", "current", "held", "fetch_failed", "refused", "trial_failed", "error")
+RESULTS = ("ok", "current", "rolled_back", "held", "fetch_failed", "refused", "trial_failed", "error")
 KINDS = ("device", "page", "server")
 METHODS = ("", "none", "repair", "local", "delta", "full", "files")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -31,8 +31,9 @@ class Report(NamedTuple):
         stage: The number of the roll-out's step that it was offered in; 0 where there is none.
         bundle: The bundle revision that it runs.
         method: What brought the files.
-        result: `ok` (updated), `current` (nothing new), `held` (the roll-out is halted), `fetch_failed`, `refused` (the
-            metadata is not trusted), `trial_failed` (the golden examples did not come out), or `error`.
+        result: `ok` (updated), `current` (nothing new), `rolled_back` (the newest version was taken back by hand),
+            `held` (the roll-out is halted), `fetch_failed`, `refused` (metadata that is not trusted), `trial_failed`
+            (the golden examples did not come out), or `error`.
         error: What went wrong, in words.
         bytes_moved: The bytes that were fetched for it.
         bytes_full: The bytes of a full download.

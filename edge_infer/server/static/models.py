@@ -67,15 +67,15 @@ class ModelRoutes:
         """Describe a model by its highest version, reading manifests; its URL is under the path `root`."""
         try:
             model = self._repository.get(name)
-            return {"name": name, "url": root + model.url, **_described(model.bundle())}
+            return {"name": name, "url": root + model.url, **described(model.bundle())}
         except EdgeInferError as error:
             if not tolerant:
                 raise
             return {"name": name, "url": root + self._repository.versions(name)[0].url, "error": error.to_json()}
 
 
-def _described(bundle: Bundle) -> dict[str, Any]:
-    """Give the version, revision and task of a bundle, and its variants with their sizes in bytes."""
+def described(bundle: Bundle) -> dict[str, Any]:
+    """Give the version, revision, task, licence and samples of a bundle, and its variants with their sizes in bytes."""
     manifest = bundle.manifest
     variants = [
         {
@@ -87,7 +87,14 @@ def _described(bundle: Bundle) -> dict[str, Any]:
         }
         for variant in manifest.variants
     ]
-    return {"version": manifest.version, "revision": bundle.revision, "task": manifest.task, "variants": variants}
+    return {
+        "version": manifest.version,
+        "revision": bundle.revision,
+        "task": manifest.task,
+        "license": manifest.license,
+        "samples": [path for path in manifest.files if path.startswith("samples/")],
+        "variants": variants,
+    }
 
 
 def open_file_of(model: ServedModel, path: str, open_file: Callable[[Path], Asset]) -> Asset:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edge_infer.server.store.fleet import Fleet, Halt
 
-_STYLE = Path(__file__).with_name("fleet.css")
+_STYLES = (Path(__file__).parents[1] / "static/dashboard/look.css", Path(__file__).with_name("fleet.css"))
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E%3Crect width='32' height='32' "
     "rx='8' fill='%233a5bd9'/%3E%3Cpath d='M8 21h16M8 16h16M8 11h16' stroke='white' stroke-width='3' "
@@ -19,6 +19,7 @@ _ICON = (
 _WORDS = {
     "ok": ("updated", "good"),
     "current": ("up to date", "good"),
+    "rolled_back": ("rolled back by hand", "quiet"),
     "held": ("waits for its turn", "quiet"),
     "fetch_failed": ("could not fetch", "bad"),
     "refused": ("not trusted", "bad"),
@@ -41,10 +42,11 @@ def render(fleet: Fleet, *, now_s: float | None = None) -> str:
         body.append(_devices("Failures", failing, now_s))
     if devices:
         body.append(_devices("Heard of last", latest, now_s))
+    style = "".join(path.read_text("utf-8") for path in _STYLES)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Fleet · edge-infer</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="10">'
-        f'<link rel="icon" href="{_ICON}"><style>{_STYLE.read_text()}</style></head><body>'
+        f'<link rel="icon" href="{_ICON}"><style>{style}</style></head><body>'
         f'<div class="page"><header><h1>Fleet</h1>'
         f'<span class="quiet small">as of {time.strftime("%H:%M:%S", time.gmtime(now_s))} UTC</span>'
         f"</header>"

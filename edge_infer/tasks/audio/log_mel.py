@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, ManifestError
 from edge_infer.tasks.audio.fourier import RealFourier
 from edge_infer.tasks.audio.mel import mel_filters
+from edge_infer.tasks.audio.window import window_of
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.values import floats
 from edge_infer.tensors.arrays import has_numpy
@@ -26,15 +27,23 @@ if TYPE_CHECKING:
 PARAMETERS = {
     "rate": Parameter("whole", 16_000, low=1, high=768_000),
     "fft": Parameter("whole", 400, low=2, high=16_384),
+    # The samples of a frame; zeros fill it up to `fft`. None for `fft` samples.
+    "frame": Parameter("whole", None, low=2, high=16_384),
     "hop": Parameter("whole", 160, low=1, high=65_536),
     "mels": Parameter("whole", 80, low=1, high=512),
     "low_hz": Parameter("real", 0.0, low=0),
     "high_hz": Parameter("real", None, low=0),
     "scale": Parameter("choice", "slaney", choices=("slaney", "htk")),
+    # Whether the sides of a band are straight over Hz, as librosa's, or over mel, as Kaldi's and TensorFlow's.
+    "slopes": Parameter("choice", "hz", choices=("hz", "mel")),
     # Whether each band is divided by its width (librosa's `norm="slaney"`).
     "area_norm": Parameter("flag", True),
     "power": Parameter("whole", 2, low=1, high=2),
     "center": Parameter("flag", True),
+    "window": Parameter("choice", "hann", choices=("hann", "hann_symmetric", "hamming", "povey")),
+    # Of each frame, before the window: its mean is taken away, then `x[i] - preemphasis * x[i - 1]`, as in Kaldi.
+    "remove_mean": Parameter("flag", False),
+    "preemphasis": Parameter("real", 0.0, low=0, high=1),
     "log": Parameter("choice", "log10", choices=("log10", "ln", "ln_plus_floor")),
     "floor": Parameter("real", 1e-10, low=0),
     # `whisper`: the last frame goes, what is 8 below the highest is raised to that, then (x + 4) / 4.
@@ -46,23 +55,43 @@ PARAMETERS = {
 def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
     """Return the function that makes a tensor [frames, mels], or [mels, frames].
 
-    The window is Hann's (periodic); all is float64 and rounded once. Hosts differ in the last bit of cosines and
-    logarithms: within 1e-9 before rounding. Sources: librosa's `feature.melspectrogram`, transformers'
-    `audio_utils.spectrogram` and `WhisperFeatureExtractor`.
+    `hann` is periodic, the other windows are symmetric. All is float64 and rounded once; hosts differ in the last bit
+    of cosines and logarithms: within 1e-9 before rounding. Sources: librosa's `feature.melspectrogram`, transformers'
+    `audio_utils.spectrogram` and `WhisperFeatureExtractor`, TensorFlow's `signal.linear_to_mel_weight_matrix`, Kaldi's
+    `feature-window.cc`.
+
+    Raises:
+        ManifestError: A frame is longer than the transform.
     """
     p = parameters
-    bands = mel_filters(p["fft"], p["mels"], p["rate"], p["low_hz"], p["high_hz"], p["scale"], area_norm=p["area_norm"])
-    window = [0.5 - 0.5 * math.cos(2 * math.pi * i / p["fft"]) for i in range(p["fft"])]
+    size = p["frame"] or p["fft"]
+    if size > p["fft"]:
+        raise ManifestError(
+            f"pipeline: `audio.log_mel` has frames of {size} samples and a transform of {p['fft']}",
+            hint=f'"fft": {size}',
+            field="frame",
+        )
+    bands = mel_filters(
+        p["fft"],
+        p["mels"],
+        p["rate"],
+        p["low_hz"],
+        p["high_hz"],
+        p["scale"],
+        area_norm=p["area_norm"],
+        slopes=p["slopes"],
+    )
+    window = window_of(p["window"], size)
     is_whisper = p["style"] == "whisper"
 
     def apply(sound: Sound, item: Item) -> Tensor:  # noqa: ARG001
         samples: Sequence[float] = sound.samples
         if p["center"]:
             samples = _reflected(samples, p["fft"] // 2)
-        count = (len(samples) - p["fft"]) // p["hop"] + 1 - int(is_whisper)
+        count = (len(samples) - size) // p["hop"] + 1 - int(is_whisper)
         if count < 1:
             raise InputError(
-                f"a sound of {len(sound.samples)} samples is too short: a frame takes {p['fft']}",
+                f"a sound of {len(sound.samples)} samples is too short: a frame takes {size}",
                 hint='add silence, or the step {"step": "audio.fit", "samples": N} before this one',
             )
         energies = _by_numpy if has_numpy() else _plain
@@ -98,11 +127,13 @@ def _log(value: float, kind: str, floor: float) -> float:
 def _plain(
     samples: Sequence[float], count: int, p: dict[str, Any], window: list[float], bands: list[Band]
 ) -> list[list[float]]:
-    transform, rows = RealFourier(p["fft"]), []
+    transform, rows, size = RealFourier(p["fft"]), [], len(window)
+    fill = [0.0] * (p["fft"] - size)
     for frame in range(count):
         start = frame * p["hop"]
-        part = [sample * weight for sample, weight in zip(samples[start : start + p["fft"]], window, strict=True)]
-        energy = [re * re + im * im for re, im in transform(part)]
+        part = _prepared(samples[start : start + size], p)
+        part = [sample * weight for sample, weight in zip(part, window, strict=True)]
+        energy = [re * re + im * im for re, im in transform(part + fill)]
         if p["power"] == 1:
             energy = list(map(math.sqrt, energy))
         row = []
@@ -115,14 +146,29 @@ def _plain(
     return rows
 
 
+def _prepared(part: Sequence[float], p: dict[str, Any]) -> Sequence[float]:
+    if p["remove_mean"]:
+        mean = math.fsum(part) / len(part)
+        part = [sample - mean for sample in part]
+    if p["preemphasis"]:
+        # Kaldi takes the first sample's own value for the one before it.
+        before = [part[0], *part[:-1]]
+        part = [sample - p["preemphasis"] * other for sample, other in zip(part, before, strict=True)]
+    return part
+
+
 def _by_numpy(
     samples: Sequence[float], count: int, p: dict[str, Any], window: list[float], bands: list[Band]
 ) -> list[list[float]]:
     import numpy as np
 
     values = np.asarray(samples, np.float64)
-    frames = np.lib.stride_tricks.sliding_window_view(values, p["fft"])[:: p["hop"]][:count]
-    spectrum = np.fft.rfft(frames * np.array(window), axis=1)
+    frames = np.lib.stride_tricks.sliding_window_view(values, len(window))[:: p["hop"]][:count]
+    if p["remove_mean"]:
+        frames = frames - frames.mean(axis=1, keepdims=True)
+    if p["preemphasis"]:
+        frames = frames - p["preemphasis"] * np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)
+    spectrum = np.fft.rfft(frames * np.array(window), n=p["fft"], axis=1)
     energy = spectrum.real**2 + spectrum.imag**2
     if p["power"] == 1:
         energy = np.sqrt(energy)

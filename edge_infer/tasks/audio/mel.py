@@ -14,7 +14,15 @@ class Band(NamedTuple):
 
 
 def mel_filters(
-    fft: int, mels: int, rate: int, low_hz: float, high_hz: float | None, scale: str, *, area_norm: bool
+    fft: int,
+    mels: int,
+    rate: int,
+    low_hz: float,
+    high_hz: float | None,
+    scale: str,
+    *,
+    area_norm: bool,
+    slopes: str = "hz",
 ) -> list[Band]:
     """Return the bands.
 
@@ -26,15 +34,21 @@ def mel_filters(
         high_hz: Where the last one ends; None for half the rate.
         scale: `slaney` (linear below 1 kHz, from Slaney's Auditory Toolbox, 1998) or `htk` (the HTK book, 2002).
         area_norm: Whether each band is divided by half its width in Hz.
+        slopes: Where the sides of a band are straight: over `hz`, or over `mel`.
     """
     low, high = _to_mel(low_hz, scale), _to_mel(rate / 2 if high_hz is None else high_hz, scale)
-    points = [_to_hz(low + (high - low) * i / (mels + 1), scale) for i in range(mels + 2)]
+    points = [low + (high - low) * i / (mels + 1) for i in range(mels + 2)]
     frequencies = [k * rate / fft for k in range(fft // 2 + 1)]
+    if slopes == "mel":
+        frequencies = [_to_mel(hz, scale) for hz in frequencies]
+    else:
+        points = [_to_hz(point, scale) for point in points]
     bands: list[Band] = []
     for start, middle, end in zip(points, points[1:], points[2:], strict=False):
         row = [_weight(hz, start, middle, end) for hz in frequencies]
         if area_norm:
-            row = [weight * (2.0 / (end - start)) for weight in row]
+            width = _to_hz(end, scale) - _to_hz(start, scale) if slopes == "mel" else end - start
+            row = [weight * (2.0 / width) for weight in row]
         used = [k for k, weight in enumerate(row) if weight]
         bands.append(Band(used[0], row[used[0] : used[-1] + 1]) if used else Band(0, []))
     return bands

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, ManifestError
 from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.text.windows import context_tokens
 from edge_infer.tasks.values import flat
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     """Return the function that reads two outputs [tokens]: how likely an answer starts, and ends, at each token.
 
     It gives `{"score", "start", "end", "answer"}`, or a list of them for a `top_k` above 1; `start` and `end` are
-    places in the context. The score is the product of both softmaxes over the context's tokens, as in transformers'
-    `QuestionAnsweringPipeline`.
+    places in the context. The score is the product of both softmaxes over the context's tokens and the first token
+    (`[CLS]`), which a model chooses where there is no answer, as in transformers' `QuestionAnsweringPipeline`.
 
     Raises:
         ManifestError: The model lacks one of the outputs.
@@ -48,9 +49,10 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
             )
         if item.pair is None:
             raise InputError("a question was given without its context", hint='{"question": "...", "context": "..."}')
-        tokens = _tokens_of_context(encoding.type_ids, encoding.special_tokens_mask)
-        start = _likely(flat(outputs[starts]), tokens)
-        end = _likely(flat(outputs[ends]), tokens)
+        special = encoding.special_tokens_mask
+        tokens = context_tokens(encoding.type_ids, special)
+        start = _likely(flat(outputs[starts]), tokens, special)
+        end = _likely(flat(outputs[ends]), tokens, special)
         longest = item.argument("max_answer_len", parameters["max_answer_len"])
         spans = [
             (start[i] * end[j], tokens[i], tokens[j])
@@ -69,19 +71,11 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     return apply
 
 
-def _tokens_of_context(type_ids: Sequence[int], special: Sequence[int]) -> list[int]:
-    """Return the places of the second text's tokens; templates without type ids put special tokens between both."""
-    if any(type_ids):
-        return [i for i, kind in enumerate(type_ids) if kind == 1 and not special[i]]
-    between = [i for i, is_special in enumerate(special) if is_special]
-    inner = [i for i in between if 0 < i < len(special) - 1]
-    return [i for i in range(inner[0] if inner else 0, len(special)) if not special[i]]
-
-
-def _likely(logits: Sequence[float], tokens: list[int]) -> list[float]:
-    highest = max((logits[i] for i in tokens), default=0.0)
-    powers = [math.exp(logits[i] - highest) for i in tokens]
+def _likely(logits: Sequence[float], tokens: list[int], special: Sequence[int]) -> list[float]:
+    """Return the softmax over the context's tokens and the first token, without what it gives the first token."""
+    counted = [0, *tokens] if special[:1] == [1] else tokens
+    highest = max((logits[i] for i in counted), default=0.0)
     total = 0.0
-    for power in powers:
-        total += power
-    return [power / total for power in powers]
+    for i in counted:
+        total += math.exp(logits[i] - highest)
+    return [math.exp(logits[i] - highest) / total for i in tokens]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.errors import InputError, listed
+from edge_infer.errors import InputError, UnsupportedError, listed
 from edge_infer.tasks.definition import VERSION, read_definition
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.sources.fields import read_json
@@ -19,24 +19,51 @@ if TYPE_CHECKING:
     StepJson = dict[str, Any]
 
 SOURCE = "options"
-PRESETS = ("imagenet", "yolo")
+PRESETS = ("imagenet", "speech-commands", "yolo")
 # torchvision's weights: resize to 256, crop to 224.
 _CROP = 224 / 256
 _DEFAULT_SIZE = {"imagenet": 224, "yolo": 640}
 _TASKS_OF = {"imagenet": "image-classification", "yolo": "object-detection"}
+# The classes of Speech Commands in the order of TensorFlow Datasets, as MLPerf Tiny's keyword model gives them.
+_WORDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes", "silence", "unknown")
+#: Its steps: github.com/mlcommons/tiny, benchmark/training/keyword_spotting/get_dataset.py.
+SPEECH_COMMANDS: list[dict[str, Any]] = [
+    {"step": "audio.decode"},
+    {"step": "audio.resample", "rate": 16_000},
+    {"step": "audio.scale", "by": "highest", "clip": 1.0},
+    {"step": "audio.fit", "samples": 16_000},
+    {
+        "step": "audio.log_mel",
+        "frame": 480,
+        "fft": 512,
+        "hop": 320,
+        "mels": 40,
+        "low_hz": 20.0,
+        "high_hz": 4000.0,
+        "scale": "htk",
+        "slopes": "mel",
+        "area_norm": False,
+        "power": 1,
+        "center": False,
+        "log": "ln_plus_floor",
+        "floor": 1e-6,
+    },
+    {"step": "audio.mfcc", "coefficients": 10, "norm": "tensorflow"},
+]
 
 
 def of_preset(preset: str, facts: Facts, task: str | None) -> Found:
     """Return the definition of a preset.
 
     Args:
-        preset: `imagenet`: what torchvision's classifiers take; `yolo`: a letterbox and 0 to 1.
+        preset: `imagenet`: what torchvision's classifiers take; `yolo`: a letterbox and 0 to 1; `speech-commands`: the
+            MFCC of MLPerf Tiny's keyword spotting.
         facts: What the model takes and gives.
         task: The task; None for the preset's usual one.
 
     Raises:
         InputError: The preset is unknown, or the task is not one of images.
-        UnsupportedError: The model does not take images.
+        UnsupportedError: The model does not take what the preset makes.
     """
     if preset not in PRESETS:
         raise InputError(
@@ -44,6 +71,8 @@ def of_preset(preset: str, facts: Facts, task: str | None) -> Found:
             hint="--preprocess imagenet",
             allowed=list(PRESETS),
         )
+    if preset == "speech-commands":
+        return _keywords(facts, task or "audio-classification")
     task = task or _TASKS_OF[preset]
     if get_task(task).takes != "image":
         raise InputError(f"--preprocess {preset} is for images, and {task} is not", hint=f"--task {_TASKS_OF[preset]}")
@@ -66,6 +95,26 @@ def of_preset(preset: str, facts: Facts, task: str | None) -> Found:
             image.tensor(1 / 255, [0.0], [1.0]),
         ]
     return made(task, SOURCE, {image.name: before}, after(task, facts))
+
+
+def _keywords(facts: Facts, task: str) -> Found:
+    """Return the definition of MLPerf Tiny's keyword model."""
+    spec = facts.inputs[0]
+    if task != "audio-classification":
+        raise InputError(
+            f"--preprocess speech-commands is for audio-classification, and not for {task}",
+            hint="--task audio-classification",
+        )
+    if tuple(spec.shape[1:]) != (49, 10, 1):
+        raise UnsupportedError(
+            f"--preprocess speech-commands makes [1, 49, 10, 1], and the model takes `{spec}`",
+            hint="--preprocess FILE.json, with `inputs` of other numbers",
+        )
+    steps = [*SPEECH_COMMANDS, {"step": "tensor.reshape", "shape": [49, 10, 1]}]
+    if (found := facts.quantization.get(spec.name)) is not None:
+        steps.append({"step": "tensor.quantize", "scale": found.scale, "zero_point": found.zero_point or None})
+    last = facts.outputs[0].shape[-1] if facts.outputs[0].shape else 0
+    return made(task, SOURCE, {spec.name: steps}, after(task, facts), _WORDS if last == len(_WORDS) else [])
 
 
 def of_file(data: bytes, path: str, facts: Facts, task: str | None) -> Found:

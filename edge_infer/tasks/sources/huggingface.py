@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import BundleError, InputError, UnsupportedError, listed
 from edge_infer.tasks.sources import timm
+from edge_infer.tasks.sources.feature_extractors import sound_steps
 from edge_infer.tasks.sources.fields import read_any, read_json
 from edge_infer.tasks.sources.found import made
 from edge_infer.tasks.sources.image_processors import processor_type, steps_of
@@ -193,27 +194,13 @@ class _Folder:
         config = self._read_processor("audio")
         if config is None:
             raise UnsupportedError("the folder has no preprocessor_config.json", hint="download it, beside config.json")
-        name = config.text("feature_extractor_type")
-        if name != "Wav2Vec2FeatureExtractor":
-            raise UnsupportedError(
-                f"the feature extractor `{name}` is not supported; supported is Wav2Vec2FeatureExtractor",
-                hint="say what the steps are: --preprocess FILE.json",
-            )
-        others = [one for one in self._inputs if one != self._facts.inputs[0].name]
+        spec = self._facts.inputs[0]
+        steps = sound_steps(config, spec)
+        others = [one for one in self._inputs if one != spec.name]
         if others:
             raise UnsupportedError(
-                f"no step makes the input `{others[0]}` of a sound", hint="export the model with `input_values` alone"
+                f"no step makes the input `{others[0]}` of a sound", hint="export the model with its first input alone"
             )
-        spec = self._facts.inputs[0]
-        rate = config.whole("sampling_rate", 16_000)
-        steps: list[StepJson] = [
-            {"step": "audio.decode", "rate": rate},
-            {"step": "audio.resample", "rate": rate},
-        ]
-        if spec.shape and isinstance(spec.shape[-1], int):
-            steps.append({"step": "audio.fit", "samples": spec.shape[-1]})
-        method = "mean_variance" if config.flag("do_normalize", True) else "none"
-        steps.append({"step": "audio.normalize", "method": method})
         if task == _CTC:
             after, files = self._transcript()
             return made(task, SOURCE, {spec.name: steps}, after, [], files)
@@ -244,9 +231,13 @@ class _Folder:
         after, source, prefix = self._after_text(task), SOURCE, None
         if task == "feature-extraction" and "modules.json" in self._files:
             source, prefix = SENTENCES, self._prompt()
+        length = self._fixed_length() or self._max_length()
+        # transformers' own: at most 128 tokens, and half of a window.
+        stride = min(length // 2, 128) if task == "question-answering" and length is not None else None
         tokenize = {
             "step": "text.tokenize",
             "max_length": self._max_length(),
+            "doc_stride": stride,
             "pad_id": self._config.whole("pad_token_id"),
             "pad_to": self._fixed_length(),
             "truncate": {"question-answering": "only_second", "zero-shot-classification": "only_first"}.get(task),

@@ -64,6 +64,10 @@ class Encoding:
     def __repr__(self) -> str:
         return f"Encoding({len(self.ids)} tokens, {len(self.overflowing)} overflowing)"
 
+    def spelling(self, number: int) -> str | None:
+        """Return the token of an id as the vocabulary spells it; None for an id that nobody has."""
+        return self._name(number)
+
     def part(self, start: int, end: int, type_id: int | None = None) -> Encoding:
         """Return some of the tokens as an encoding of their own, without what overflows."""
         found = Encoding(self._name, self.ids[start:end], None if self.offsets is None else self.offsets[start:end])

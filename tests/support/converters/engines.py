@@ -9,6 +9,9 @@ import onnx
 import onnxruntime
 from ai_edge_litert.interpreter import Interpreter
 
+from edge_infer_converters.writers.onnx import to_onnx
+from edge_infer_converters.writers.tflite import reading
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,6 +36,26 @@ def run_tflite(model: bytes, feeds: Arrays) -> dict[str, Any]:
     (signature,) = interpreter.get_signature_list()
     runner = interpreter.get_signature_runner(signature)
     return {name: np.array(value) for name, value in runner(**feeds).items()}
+
+
+def onnx_of_tflite(data: bytes) -> bytes:
+    """Write a TFLite file as ONNX; a checker has looked at it."""
+    made = to_onnx(reading.read(data, "model.tflite").graph, "model")
+    onnx.checker.check_model(made, full_check=True)
+    return bytes(made.SerializeToString())
+
+
+def near(wanted: Arrays, got: Arrays) -> dict[str, float]:
+    """Return, of floats, the decibels of signal by error; of integers the share of values within a step."""
+    found = {}
+    for name, value in wanted.items():
+        assert (got[name].shape, got[name].dtype) == (value.shape, value.dtype)
+        error = got[name].astype(float) - value.astype(float)
+        if value.dtype.kind == "f":
+            found[name] = min(10 * np.log10((value.astype(float) ** 2).sum() / max((error**2).sum(), 1e-30)), 120)
+        else:
+            found[name] = float(np.mean(np.abs(error) <= 1))
+    return found
 
 
 def random_feeds(model: bytes, batch: int = 1, seed: int = 0) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def words(
     )
 
 
-def questions(folder: Path) -> Path:
+def questions(folder: Path, **tokenize: Any) -> Path:
     """A model whose answers begin at `paris` and end at `london`."""
     table = np.full((len(WORDS), 2), -9, np.float32)
     table[WORDS.index("paris"), 0] = table[WORDS.index("london"), 1] = 9
@@ -163,7 +163,7 @@ def questions(folder: Path) -> Path:
         TOKENS,
         [TensorSpec(name, "float32", ("batch", "tokens")) for name in ("start_logits", "end_logits")],
         "question-answering",
-        {"*": [{"step": "text.tokenize", "offsets": True, "max_length": 32, "truncate": "only_second"}]},
+        {"*": [{"step": "text.tokenize", "offsets": True, "max_length": 32, "truncate": "only_second", **tokenize}]},
         [{"step": "post.answer_span"}],
         constants={"table": table, "zero": np.int64(0), "first": np.int64(1)},
         files={"tokenizer.json": tokenizer()},

@@ -87,6 +87,11 @@ const BARE_FORMATS = { onnx: "onnx", ort: "onnx", tflite: "tflite", wasm: "compi
 const BARE = /\.(onnx|ort|tflite|wasm)$/;
 const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` and serve it with `edge-infer serve`";
 
+/** The file that an address names. A file that a reader has dropped has a `blob:` address, which ends in `#NAME`. @param {URL} place */
+function fileOf({ protocol, pathname, hash }) {
+  return protocol === "blob:" ? hash : pathname;
+}
+
 /**
  * Fetch what a session needs.
  *
@@ -100,10 +105,10 @@ export async function fetchBundle(url, options = {}) {
   refuseHub(url);
   const place = new URL(url, globalThis.location?.href);
   const hint = NO_BUNDLE;
-  const ending = BARE.exec(place.pathname)?.[1];
+  const ending = BARE.exec(fileOf(place))?.[1];
   if (ending) {
     const format = BARE_FORMATS[ending];
-    const bare = { id: `${format}/model`, format, precision: "", file: place.pathname.split("/").pop() ?? "" };
+    const bare = { id: `${format}/model`, format, precision: "", file: fileOf(place).split(/[/#]/).pop() ?? "" };
     if (backend !== undefined && FORMATS[backend] !== format) throw unreadable(`\`${bare.file}\``, backend, [format]);
     onChosen?.(bare);
     const model = await downloadBytes(place, { phase: "model", onProgress, hint, headers: keyHeader(apiKey), signal });
@@ -217,7 +222,7 @@ async function readContent({ name, labels: labelsPath, examples: examplesPath },
 export async function openBundle(url, { signal, apiKey, store }) {
   refuseHub(url);
   const place = new URL(url, globalThis.location?.href);
-  if (BARE.test(place.pathname)) {
+  if (BARE.test(fileOf(place))) {
     throw new InferError(`${place} is one model file: there is nothing to choose from`, "input_error", {
       hint: "measure a bundle: `edge-infer convert model.onnx -o model.bundle`",
     });

@@ -87,15 +87,26 @@ function readNoted(note, stored) {
  * @returns {Promise<void>}
  * @throws {InferError} `execution_error`: it does not give the golden outputs.
  */
-export async function requireGolden(session, examples, { precision, parity = {} }) {
+export async function requireGolden(session, examples, variant) {
+  const judged = await judgeGolden(session, examples, variant);
+  if (judged.length === 0) throw failed("there is nothing to compare");
+  for (const { name, why } of judged) if (why) throw failed(`output \`${name}\`: ${why}`);
+}
+
+/**
+ * Run golden examples, and judge each output.
+ *
+ * @param {{run: (inputs: Record<string, Tensor>, options: {}) => Record<string, any> | Promise<Record<string, any>>}} session
+ * @param {Example[]} examples
+ * @param {{precision: string, parity?: Record<string, Known>}} variant What the weights are stored in, and what is known of its outputs.
+ * @returns {Promise<{name: string, why: string}[]>} By output what is wrong with it; empty where nothing is.
+ */
+export async function judgeGolden(session, examples, { precision, parity = {} }) {
+  /** @type {Record<string, any>[]} */
   const results = [];
   for (const { inputs } of examples) results.push(await session.run(inputs, {}));
   const names = Object.keys(examples[0]?.outputs ?? {});
-  if (names.length === 0) throw failed("there is nothing to compare");
-  for (const name of names) {
-    const wrong = judge(examples.map(({ outputs }) => outputs[name]), results.map((result) => result[name]), precision, parity[name]);
-    if (wrong) throw failed(`output \`${name}\`: ${wrong}`);
-  }
+  return names.map((name) => ({ name, why: judge(examples.map(({ outputs }) => outputs[name]), results.map((result) => result[name]), precision, parity[name]) }));
 }
 
 /** @param {string} why */

@@ -1,6 +1,7 @@
 /** What the steps of a chain do in the page: one function for each word of `WORKS`, as in `edge_infer/chains/steps/`. */
 
 import { InferError } from "../errors.js";
+import { RemoteModel, tensorsOf } from "../engines/remote-model.js";
 import { optionsOf } from "../generation/options.js";
 import { batched, canBatch, rowOf } from "../tasks/prepared-steps.js";
 import { argumentsOf, definitionOf } from "../tasks/definition.js";
@@ -12,7 +13,6 @@ import { beginnings } from "../tasks/shared.js";
 import { prepareStep, readStep } from "../tasks/steps.js";
 import { didYouMean, listed } from "../tasks/words.js";
 import { ONLY, wrong } from "./definition.js";
-import { RemoteModel } from "./remote.js";
 import { WORKS } from "./works.js";
 
 /** @typedef {import("./definition.js").ChainStep} ChainStep */
@@ -109,8 +109,10 @@ function givenBy(last) {
 async function atServer(session, server, url, apiKey) {
   const [there, here] = [server, url].map((one) => new URL(one, globalThis.location?.href).origin);
   const remote = new RemoteModel(server, there === here ? apiKey : undefined);
-  await remote.check(session);
-  session.run = (/** @type {Record<string, any>} */ feeds) => remote.run(feeds);
+  await remote.check(session).catch((error) => {
+    throw error.code === "bundle_error" ? wrong(error.message, "serve the same bundle there") : error;
+  });
+  session.run = (/** @type {Record<string, unknown>} */ feeds, /** @type {{outputs?: string[], signal?: AbortSignal}} */ options) => remote.run(tensorsOf(session.inputs, feeds), options);
 }
 
 /** @param {ChainStep} step @param {Inside} inside */

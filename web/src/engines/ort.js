@@ -11,7 +11,7 @@ import { ROOT, oneFile } from "../fetch/root.js";
 import { checkInput, nbytesOf } from "../tensors.js";
 import { EngineTensor, OrtHeap, REQUIRED_EXPORTS } from "./ort-heap.js";
 import { OrtSession } from "./ort-session.js";
-import { allowThreadScript, ownScript, threadsFor, warnOfOneThread, whyThreads } from "./threads.js";
+import { allowThreadScript, hintForStart, ownScript, threadsFor, warnOfOneThread, whyThreads } from "./threads.js";
 import { compileWasm, folderOf, importScript, instantiate, selfTest } from "./wasm-file.js";
 
 /** @typedef {import("./ort-heap.js").OrtModule} OrtModule */
@@ -167,7 +167,7 @@ export async function startOrtEngine({ base = `${ROOT}vendor/onnxruntime-web/`, 
   const module = await start().catch((error) => {
     if (count === 1 || threads !== undefined) throw error;
     count = 1;
-    const [said, hint] = [`its threads cannot start: ${error.cause}`, "let the page's Content-Security-Policy say `trusted-types edge-infer default`"];
+    const [said, hint] = [`its threads cannot start: ${error.cause ?? error}`, hintForStart(error.cause ?? error)];
     why = `${said}; ${hint}`;
     warnOfOneThread(said, hint);
     return start();

@@ -85,7 +85,7 @@ function blobOf(code) {
 }
 
 /** @returns {number} How many threads are taken unasked, where there are any. */
-function usual() {
+export function usual() {
   return Math.max(1, Math.min(MAX_THREADS, navigator.hardwareConcurrency >> 1));
 }
 
@@ -103,6 +103,18 @@ export function allowThreadScript({ href }) {
   } catch {
     // The page's policy names no such one: the engine then has one thread, and says so.
   }
+}
+
+/**
+ * @param {unknown} cause Why an engine did not start with threads.
+ * @returns {string} What to do: about the page's policy only where the browser names it.
+ */
+export function hintForStart(cause) {
+  const said = String(cause);
+  if (/trusted ?(script|types)/i.test(said)) return "let the page's Content-Security-Policy say `trusted-types edge-infer default`";
+  if (/security ?policy|\bCSP\b|worker-src/i.test(said)) return "let the page's Content-Security-Policy say `worker-src 'self' blob:`";
+  if (/memory|allocat/i.test(said)) return "close other pages, or ask for one thread";
+  return "ask for one thread, which needs none of this";
 }
 
 /** @param {string} why Said on the console, once. @param {string} hint */

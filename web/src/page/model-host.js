@@ -1,6 +1,6 @@
 /** Hold engines and models, and answer what sessions ask: in a worker, or on the thread that asks. */
 
-import { bundleOfFiles, fetchBundle, openBundle, runnable } from "../bundle/bundle.js";
+import { bundleOfFiles, decide, fetchBundle, openBundle, runnable } from "../bundle/bundle.js";
 import { startEngine } from "../engines/open.js";
 import { InferError } from "../errors.js";
 import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../bundle/measured.js";
@@ -54,7 +54,8 @@ export async function handle(request, signal, onProgress) {
       const found = runnable(manifest, request.variant, request.backend);
       const variants = found.map(({ id, format, file }) => ({ id, format, bytes: sizes.get(file) ?? 0 }));
       const isMeasured = fastest((await recallMeasured(await ownStore(), revision)).rows, request) !== undefined;
-      return [{ model: `${manifest.name}@${revision.slice(0, 6)}`, revision, variants, isMeasured }, []];
+      const rule = decide(manifest, undefined, request).chosen.id;
+      return [{ model: `${manifest.name}@${revision.slice(0, 6)}`, revision, variants, rule, isMeasured }, []];
     }
     case "check": {
       const { url, settings, keep, ...asked } = request;
@@ -156,15 +157,33 @@ async function open(request, signal, onProgress) {
     kept &&
     (async (revision) => {
       const { rows, wrong } = await recallMeasured(kept, revision);
-      return { best: fastest(rows, asked), wrong: wrongVariants(wrong, asked) };
+      const best = fastest(rows, asked);
+      if (request.latencyBudgetMs !== undefined) requireBudget(best, request.latencyBudgetMs);
+      return { best, wrong: wrongVariants(wrong, asked) };
     });
   const fetching = { onProgress, signal, apiKey, store: kept, measured, withExamples: selfTest };
   /** @type {Bring} */
   const bring = (choosing) => (files ? bundleOfFiles(files, choosing) : fetchBundle(url, { ...choosing, ...fetching }));
   const { bundle, opener } = await withEngine(request, wanted, bring, { onProgress, signal });
   const notices = kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [];
+  if (request.latencyBudgetMs !== undefined && !bundle.why.includes("measured")) {
+    notices.push("Nothing was measured of this model in this browser: `latencyBudgetMs` is watched while it runs; load(url, { tune: true }) measures first");
+  }
   const facts = { selfTest, trial, storage: kept?.kind ?? /** @type {const} */ ("none"), notices, signal };
   return start(opener, bundle, nextSession++, { wanted: request, ...facts });
+}
+
+/**
+ * @param {import("../bundle/measured.js").Measurement | undefined} best
+ * @param {number} budgetMs
+ * @throws {InferError} `backend_unavailable`: even the best way was measured to be slower.
+ */
+function requireBudget(best, budgetMs) {
+  if (!best || best.ms <= budgetMs) return;
+  throw new InferError(`\`${best.variant}\` by ${best.backend} takes ${Number(best.ms.toPrecision(3))} ms here, more than ${budgetMs} ms`, "backend_unavailable", {
+    hint: "raise latencyBudgetMs, or leave it out",
+    details: { got: best.ms },
+  });
 }
 
 /**

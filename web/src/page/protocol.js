@@ -44,6 +44,7 @@
  * @property {import("../bundle/bundle.js").EngineName} [backend]
  * @property {"auto" | "wasm" | "webgpu"} [device]
  * @property {boolean} [strict] Whether it has to run on that device.
+ * @property {number} [latencyBudgetMs] What a run may take, as far as it was measured here.
  * @property {boolean} keep
  * @property {string} [apiKey] What the server asks for.
  * @property {EngineSettings} settings
@@ -52,8 +53,8 @@
  * @property {string} [trial] Where it is a new version of a signed store, the model's address: this is its trial.
  */
 /** @typedef {{kind: "survey", url: string, apiKey?: string} & import("../bundle/measured.js").Asked} SurveyRequest Answered by `Survey`. */
-/** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], isMeasured: boolean}} Survey What there
- *   is to measure of a bundle, and whether something of what was asked for was measured. */
+/** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], rule: string, isMeasured: boolean}} Survey What there
+ *   is to measure of a bundle, the variant that the rules choose, and whether something of what was asked for was measured. */
 /** @typedef {{kind: "check", url: string, apiKey?: string, keep: boolean, settings: EngineSettings} & Omit<import("../bundle/measured.js").Asked, "threads">} CheckRequest
  *   Answered by `Preflight`. */
 /** @typedef {{kind: "time", session: number, runs: number}} TimeRequest Answered by the milliseconds of one of so many runs. */

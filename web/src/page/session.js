@@ -12,6 +12,8 @@ import { streamOf } from "./stream.js";
 /** @typedef {import("./follow.js").Update} Update */
 /** @typedef {import("./live.js").LiveModel} LiveModel */
 /** @typedef {import("./own-thread.js").Client} Client */
+/** @typedef {import("./fallback.js").FallbackModel} FallbackModel */
+/** @typedef {import("./fallback.js").ServedModel} ServedModel */
 
 // All sessions of a page share one worker and its engine, which is stopped when the last of them is disposed of.
 /** @type {Client | undefined} */
@@ -51,6 +53,11 @@ export function buffersOf(files) {
   return files.map(([, bytes]) => bytes.buffer);
 }
 
+/** @param {Record<string, unknown>} inputs @returns {Record<string, unknown>} */
+function copiesOf(inputs) {
+  return Object.fromEntries(Object.entries(inputs).map(([name, value]) => [name, copyOf(value)]));
+}
+
 /** A model that is ready to run; made by `load`. */
 export class Session {
   /** @type {Client | undefined} */
@@ -60,6 +67,10 @@ export class Session {
   /** @type {LiveModel | undefined} */
   #live;
   #variant;
+  /** What may go to a server. @type {FallbackModel | undefined} */
+  #fallback;
+  /** Where the model runs on a server alone. @type {ServedModel | undefined} */
+  #served;
   /** Updates come one after the other. @type {Promise<unknown>} */
   #last = Promise.resolve();
   /** What ends the watching. @type {Set<() => void>} */
@@ -68,14 +79,19 @@ export class Session {
   /**
    * @param {Client} worker
    * @param {Opened} opened
-   * @param {LiveModel} [live] Of a model of a signed store.
-   * @param {string} [variant]
+   * @param {object} [more]
+   * @param {LiveModel} [more.live] Of a model of a signed store.
+   * @param {string} [more.variant]
+   * @param {FallbackModel} [more.fallback] What may send runs to a server.
+   * @param {ServedModel} [more.served] What runs all of them on a server.
    */
-  constructor(worker, opened, live, variant) {
+  constructor(worker, opened, { live, variant, fallback, served } = {}) {
     this.#client = worker;
     this.#opened = opened;
     this.#live = live;
     this.#variant = variant;
+    this.#fallback = fallback;
+    this.#served = served;
   }
 
   /** @returns {readonly TensorSpec[]} The specs of the inputs. */
@@ -95,7 +111,7 @@ export class Session {
 
   /** @returns {Report} What this session really runs on. */
   report() {
-    return this.#opened.report;
+    return this.#fallback?.reportOf(this.#opened.report) ?? this.#opened.report;
   }
 
   /**
@@ -112,7 +128,10 @@ export class Session {
    *   signal's reason where it is aborted.
    */
   run(inputs, { outputs, signal } = {}) {
-    return this.#runIn(this.#opened.session, inputs, { outputs, signal });
+    const fallback = this.#fallback;
+    if (!fallback || !this.#client) return this.#runIn(this.#opened.session, inputs, { outputs, signal });
+    const kept = copiesOf(inputs);
+    return fallback.run(this.#opened, kept, { outputs, signal }, () => this.#runIn(this.#opened.session, kept, { outputs, signal }));
   }
 
   /**
@@ -123,7 +142,8 @@ export class Session {
    */
   async #runIn(session, inputs, { outputs, signal }) {
     if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
-    const sent = Object.fromEntries(Object.entries(inputs).map(([name, value]) => [name, copyOf(value)]));
+    if (this.#served) return this.#served.run(copiesOf(inputs), { outputs, signal });
+    const sent = copiesOf(inputs);
     const request = /** @type {const} */ ({ kind: "run", session, inputs: sent, outputs });
     const { results, placed } = await this.#client.request(request, { transfer: transferable(sent), signal });
     if (placed) {
@@ -143,6 +163,7 @@ export class Session {
    */
   async read(path, { signal } = {}) {
     if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    if (this.#served) throw new InferError("A model on a server has no files here", "unsupported", { hint: `fetch them from ${this.#served.url}` });
     return this.#client.request({ kind: "read", session: this.#opened.session, path }, { signal });
   }
 
@@ -156,7 +177,7 @@ export class Session {
   stream(options) {
     const { session, state } = this.#opened;
     if (!state.some(({ kind }) => kind === "hidden")) {
-      return streamOf((inputs, { signal }) => this.run(inputs, { signal }), this.#opened, options);
+      return streamOf((inputs, { signal }) => this.#runIn(session, inputs, { signal }), this.#opened, options);
     }
     const client = this.#client;
     if (!client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
@@ -221,7 +242,7 @@ export class Session {
     if (!used) return;
     for (const end of this.#watches) end();
     this.#live?.close();
-    if (!used.ended) await used.request({ kind: "close", session: this.#opened.session });
+    if (!used.ended && !this.#served) await used.request({ kind: "close", session: this.#opened.session });
     leave(used);
   }
 

@@ -6,7 +6,8 @@
 
 import { openClient } from "./own-thread.js";
 import { engineOf } from "../bundle/bundle.js";
-import { canShareMemory } from "../engines/threads.js";
+import { fastest, upperRatio } from "../bundle/measured.js";
+import { canShareMemory, usual } from "../engines/threads.js";
 import { InferError } from "../errors.js";
 
 /** @typedef {import("../bundle/measured.js").Measurement} Measurement */
@@ -28,9 +29,10 @@ import { InferError } from "../errors.js";
 /**
  * @typedef {object} Tuning
  * @property {string} model The bundle's name and the first digits of its revision.
- * @property {Measurement[]} rows One for each way that works and gives the golden outputs, the fastest first: the next
- *   `load` takes it.
+ * @property {Measurement[]} rows One for each way that works and gives the golden outputs, the fastest first.
  * @property {Failure[]} failed The ways that do not.
+ * @property {Measurement & {why: string}} best The way that the next `load` takes: the fastest, unless it is too noisy here to tell that
+ *   from the choice of the rules.
  */
 /** @typedef {import("./own-thread.js").Client} Client */
 /** @typedef {{way: Way, client: Client, session: number, runs: number, times: number[]}} Started */
@@ -59,7 +61,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
   const first = /** @type {Client} */ (clients.get(threads[0]));
   try {
     /** @type {import("./protocol.js").Survey} */
-    const { model, revision, variants } = await first.request({ kind: "survey", url, apiKey, variant, backend }, { signal });
+    const { model, revision, variants, rule } = await first.request({ kind: "survey", url, apiKey, variant, backend }, { signal });
     /** @type {(Way & {bytes: number})[]} */
     const ways = [];
     for (const { id, format, bytes } of variants) {
@@ -89,9 +91,11 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
         }
       }
       await takeTurns(started, maxTimeMs / groups.length, signal);
-      for (const { client, session, way, times } of started) {
+      const base = wayOfRules(started, rule, devices);
+      for (const one of started) {
+        const { client, session, way, times } = one;
         await client.request({ kind: "close", session });
-        rows.push({ ...way, ...middle(times) });
+        rows.push({ ...way, ...middle(times), ...(base && { vsRule: one === base ? 1 : upperRatio(times, base.times) }) });
       }
     }
     rows.sort((one, other) => one.ms - other.ms);
@@ -100,7 +104,8 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
       const reasons = failed.map(({ variant: id, threads: count, reason }) => `${id}, threads ${count}: ${reason}`);
       throw new InferError(`No way to run \`${model}\` works here: ${reasons.join("; ")}`, "unsupported_model");
     }
-    return { model, rows, failed };
+    const best = /** @type {Tuning["best"]} */ (fastest(rows, {}));
+    return { model, rows, failed, best };
   } finally {
     for (const client of clients.values()) client.close();
   }
@@ -183,6 +188,18 @@ async function takeTurns(started, maxTimeMs, signal) {
       times.push(await client.request({ kind: "time", session, runs }, { signal }));
     }
   }
+}
+
+/**
+ * @param {Started[]} started
+ * @param {string} rule The variant that the rules choose.
+ * @param {readonly string[]} devices
+ * @returns {Started | undefined} The way that the rules choose: with the number of threads that is taken unasked, else with the most.
+ */
+function wayOfRules(started, rule, devices) {
+  const device = devices.includes("wasm") ? "wasm" : devices[0];
+  const found = started.filter(({ way }) => way.variant === rule && way.device === device).sort((one, other) => one.way.threads - other.way.threads);
+  return found.find(({ way }) => way.threads === usual()) ?? found.at(-1);
 }
 
 /** @param {number[]} times @returns {{ms: number, spread: number}} */

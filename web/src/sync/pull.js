@@ -6,6 +6,7 @@
 import { parseManifest } from "../bundle/bundle.js";
 import { InferError } from "../errors.js";
 import { goodBytes } from "../fetch/transfer.js";
+import { isHalted } from "./advice.js";
 import { unpack } from "./pack.js";
 import { fetchFile } from "./read.js";
 import { RecordSlots, filesOf } from "./record.js";
@@ -159,8 +160,8 @@ export class StoreModel {
     const first = record.root || options.trust || (await firstRoot(read));
     // A version that was seen and not taken does not count: a roll-out that ends offers the one before it again.
     const least = { ...record.floor, sequence: record.active?.sequence ?? 0 };
-    const { revision, root, floor, stage } = await newest(read, this.model, first, least, { device: record.device });
-    record = { ...record, root, floor };
+    const { revision, root, floor, stage } = await newest(read, this.model, first, least, { device: record.device, kept: kept(slots) });
+    record = { ...(await slots.read()), root, floor };
     await slots.write(record);
     if (record.trial && record.trials >= MAX_TRIALS) {
       record = { ...record, refused: [...record.refused, record.trial].slice(-MAX_REFUSED), trial: "", trials: 0 };
@@ -171,6 +172,13 @@ export class StoreModel {
     if (record.refused.includes(bundle)) {
       throw new InferError(`Version ${wanted.version} of \`${this.model}\` failed its trial here before and is not taken`, "trial_failed", {
         hint: "publish a better one; in this browser, clearModels() forgets that it failed",
+        details: { version: wanted.version },
+      });
+    }
+    const isRunning = record.active !== null && bundleOf(record.active) === bundle;
+    if (stage && !isRunning && (await isHalted(this.at, this.model, wanted.sequence, stage, options.signal))) {
+      throw new InferError(`The roll-out of version ${wanted.version} of \`${this.model}\` is halted: it failed on other devices`, "not_released", {
+        hint: record.active ? "the old version is active as before" : "nothing is installed",
         details: { version: wanted.version },
       });
     }
@@ -339,6 +347,25 @@ export function split(address) {
     throw new InferError(`\`${address}\` names no model of a store`, "input_error", { hint: "edge+https://HOST/STORE/MODEL" });
   }
   return { at: new URL(`${pieces.join("/")}/`, url).href, model };
+}
+
+/**
+ * Keep verified metadata in the record of the active version, each role as soon as it is verified.
+ *
+ * @param {RecordSlots} slots
+ * @returns {import("./metadata.js").Kept}
+ */
+function kept(slots) {
+  return {
+    async read(role) {
+      const { root, metadata } = await slots.read();
+      return role === "root" ? root || undefined : Object.hasOwn(metadata, role) ? metadata[role] : undefined;
+    },
+    async write(role, text) {
+      const record = await slots.read();
+      await slots.write(role === "root" ? { ...record, root: text } : { ...record, metadata: { ...record.metadata, [role]: text } });
+    },
+  };
 }
 
 /** @param {import("./trust.js").Read} read */

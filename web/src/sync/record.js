@@ -12,6 +12,7 @@ import { NO_FLOOR } from "./trust.js";
  * @typedef {object} Record What the page keeps of one model of one store.
  * @property {string} device A random name, which a staged roll-out decides by.
  * @property {string} root The root metadata that is trusted; empty before the first pull.
+ * @property {{[role: string]: string}} metadata The other metadata that was verified, by role; records of before have none.
  * @property {Installed | null} active
  * @property {Installed | null} previous
  * @property {import("./trust.js").Floor} floor
@@ -38,6 +39,8 @@ export class RecordSlots {
     this.place = place;
     this.names = [`${name}-0`, `${name}-1`];
     this.count = 0;
+    /** The name of a page that has no record yet. */
+    this.device = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
     /** What there was no room for: it counts until the page is closed. @type {Record | null} */
     this.held = null;
   }
@@ -62,8 +65,9 @@ export class RecordSlots {
     this.count = newest?.count ?? 0;
     return (
       newest?.record ?? {
-        device: Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join(""),
+        device: this.device,
         root: "",
+        metadata: {},
         active: null,
         previous: null,
         floor: NO_FLOOR,
@@ -101,7 +105,7 @@ export class RecordSlots {
       const { sha256: digest, body } = JSON.parse(new TextDecoder().decode(bytes));
       if (digest !== (await sha256(new TextEncoder().encode(body)))) return null;
       const { format, count, record } = JSON.parse(body);
-      return format === FORMAT ? { count, record: { ...record, floor: { ...NO_FLOOR, ...record.floor } } } : null;
+      return format === FORMAT ? { count, record: { ...record, metadata: record.metadata ?? {}, floor: { ...NO_FLOOR, ...record.floor } } } : null;
     } catch {
       return null;
     }

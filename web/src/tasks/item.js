@@ -35,6 +35,8 @@ export class Item {
     this.pair = null;
     /** The samples per second of a sound; 0 for other inputs. */
     this.rate = 0;
+    /** The samples in front of the first frame, where a sound goes on; null for silence. @type {Float32Array | null} */
+    this.before = null;
     /** The samples between the starts of two frames; 0 where a sound is not cut into frames. */
     this.frame = 0;
   }

@@ -14,7 +14,7 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("./prepared-steps.js").Ready} Ready */
 /** @typedef {import("./shared.js").Shared} Shared */
 /** @typedef {Record<string, any>} Arguments */
-/** @typedef {{step: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, close: () => void}} Stream Runs that carry state. */
+/** @typedef {import("./prepared-steps.js").Stream} Stream */
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
  *   stream?: () => Stream, dispose: () => Promise<void>}} Runnable A session. */
@@ -29,6 +29,8 @@ import { didYouMean, listed } from "./words.js";
  * @property {() => Promise<void>} dispose Gives the engine's memory back.
  * @property {(values: any[], args: Record<string, any>, shared: Shared) => Promise<any[]>} answer Answers raw inputs that are there at the
  *   same time, as a chain has them.
+ * @property {(source?: any, args?: Record<string, any>) => AsyncGenerator<any>} listen Answers live sound: the microphone without a source, a
+ *   `MediaStream`, or blocks of samples at the model's rate.
  * @property {import("./shared.js").Beginning[]} beginnings What it begins with, for chains.
  */
 
@@ -72,8 +74,12 @@ export async function pipelineOf(session, task) {
     work.check(args);
     return work.answers(values, args, shared);
   };
+  const listen = async function* (/** @type {any} */ source, /** @type {Arguments} */ args = {}) {
+    work.check(args);
+    yield* (await import("./live/listening.js")).listen(work, source, args);
+  };
   const { beginnings } = work.steps;
-  const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, beginnings };
+  const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, listen, beginnings };
   return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
@@ -141,7 +147,7 @@ class Work {
    */
   async answers(values, args, shared) {
     const { expand, combine } = this.task;
-    const groups = values.map((value) => (expand ? expand(value, args) : [value]));
+    const groups = values.map((value) => (expand ? this.windows(expand(value, args), args) : [value]));
     /** @type {Ready[]} */
     const ready = [];
     for (const one of groups.flat()) ready.push(await this.steps.before(one, args, shared));
@@ -165,6 +171,11 @@ class Work {
     return values.map((value, i) => combine(answers.slice(at, (at += groups[i].length)), value, args, this.steps.place));
   }
 
+  /** @param {any[]} values Raw inputs. @param {Arguments} args @returns {any[]} The same, but long texts as windows where the task has them. */
+  windows(values, args) {
+    return this.task.args?.includes("doc_stride") ? this.steps.windows(values, args) : values;
+  }
+
   /**
    * Run a streamed model frame by frame: what it gives as its state is its input for the next frame.
    *
@@ -172,8 +183,13 @@ class Work {
    * @returns {Promise<Record<string, Tensor>[]>} The outputs of each step, without the state.
    */
   async stream(frames) {
+    return runSteps(this.openStream(), frames);
+  }
+
+  /** @returns {Stream} Runs that carry the model's state. @throws {InferError} Nothing says what its state is. */
+  openStream() {
     if (this.hasHiddenState) {
-      if (this.session.stream) return runSteps(this.session.stream(), frames);
+      if (this.session.stream) return this.session.stream();
       throw new InferError("the model keeps its state in itself, which this session cannot carry from frame to frame", "unsupported", {
         hint: "take a session of `load`, or a variant whose state is in its inputs and outputs",
       });
@@ -192,13 +208,12 @@ class Work {
       }),
     );
     const fed = new Set(this.pairs.values());
-    const found = [];
-    for (const frame of frames) {
+    const step = async (/** @type {Record<string, unknown>} */ frame) => {
       const outputs = await this.session.run({ ...frame, ...state });
       state = Object.fromEntries(carried.map(({ name }) => [name, outputs[/** @type {string} */ (this.pairs.get(name))]]));
-      found.push(Object.fromEntries(Object.entries(outputs).filter(([name]) => !fed.has(name))));
-    }
-    return found;
+      return Object.fromEntries(Object.entries(outputs).filter(([name]) => !fed.has(name)));
+    };
+    return { step, close: () => {} };
   }
 
   /**

@@ -14,6 +14,7 @@ import { listed } from "./words.js";
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("./definition.js").Definition} Definition */
 /** @typedef {import("./item.js").Apply} Apply */
+/** @typedef {{step: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, close: () => void}} Stream Runs that carry state. */
 /**
  * @typedef {object} Model What the steps stand around: a session, or what behaves like one.
  * @property {readonly TensorSpec[]} inputs
@@ -87,17 +88,29 @@ export class PreparedSteps {
   }
 
   /**
+   * @param {any[]} values Raw inputs.
+   * @param {Record<string, any>} args
+   * @returns {any[]} The same, but long texts as windows where a step cuts them.
+   */
+  windows(values, args) {
+    const cut = this.first.flatMap(([, steps]) => steps).map((step) => /** @type {any} */ (step).windows);
+    const found = cut.find((one) => one !== undefined);
+    return found ? values.flatMap((value) => found(value, args)) : values;
+  }
+
+  /**
    * Do the steps before the model on one raw input.
    *
    * @param {any} value
    * @param {Record<string, any>} args
    * @param {import("./shared.js").Shared} [shared] What other pipelines' first steps made of the same input.
+   * @param {Item} [item] What is known of the input already.
    * @returns {Promise<Ready>}
    * @throws {InferError} `input_error`: it is not what the task takes.
    */
-  async before(value, args, shared) {
+  async before(value, args, shared, item = new Item(args)) {
     /** @type {Ready} */
-    const ready = { item: new Item(args), tensors: {}, frames: {} };
+    const ready = { item, tensors: {}, frames: {} };
     for (const [name, steps] of this.first) {
       let made = value;
       if (shared && this.beginnings.length) {

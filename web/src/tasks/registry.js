@@ -2,7 +2,7 @@
 
 import { InferError } from "../errors.js";
 import { TASKS } from "./parameters.js";
-import { byEntailment, byRelevance, hypotheses, only, queryAndDocuments, questionAndContext } from "./several-runs.js";
+import { bestAnswers, byEntailment, byRelevance, hypotheses, queryAndDocuments, questionAndContext } from "./several-runs.js";
 import { answerOf, rowsOf } from "./tabular/rows.js";
 import { didYouMean, listed } from "./words.js";
 
@@ -22,7 +22,7 @@ import { didYouMean, listed } from "./words.js";
 const SEVERAL_RUNS = {
   "tabular-classification": { expand: rowsOf, combine: answerOf },
   "tabular-regression": { expand: rowsOf, combine: answerOf },
-  "question-answering": { expand: questionAndContext, combine: only },
+  "question-answering": { expand: questionAndContext, combine: bestAnswers },
   "zero-shot-classification": { expand: hypotheses, combine: byEntailment },
   "text-ranking": { expand: queryAndDocuments, combine: byRelevance },
 };

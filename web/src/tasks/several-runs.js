@@ -9,9 +9,20 @@ import { byScore, flat } from "./values.js";
 const TEMPLATE = "This example is {}.";
 const MAX_RUNS = 10_000;
 
-/** @param {any[]} answers @returns {any} The answer of the one run. */
-export function only(answers) {
-  return answers[0];
+/**
+ * @param {any[]} answers Those of a context's windows: of one that two windows give the higher score counts.
+ * @returns {any} The best.
+ */
+export function bestAnswers(answers) {
+  if (answers.length === 1) return answers[0];
+  /** @type {Map<string, any>} */
+  const found = new Map();
+  for (const one of answers.flat().sort((one, other) => other.score - one.score)) {
+    const key = `${one.start} ${one.end}`;
+    if (!found.has(key)) found.set(key, one);
+  }
+  const best = [...found.values()];
+  return Array.isArray(answers[0]) ? best.slice(0, Math.max(...answers.map(({ length }) => length))) : best[0];
 }
 
 /** @param {any} value @returns {any[]} `{question, context}` as a pair of texts. */

@@ -24,6 +24,7 @@ import { Segment } from "./segment.js";
  * @typedef {object} IndexOptions
  * @property {Embed} [embed] What makes vectors of texts: a pipeline of the bundle that the index was built by.
  * @property {import("../fetch/download.js").OnProgress} [onProgress]
+ * @property {string} [apiKey] What the index's server asks for, where it has tenants.
  * @property {AbortSignal} [signal]
  */
 
@@ -59,10 +60,11 @@ export class SearchIndex {
    * @returns {Promise<SearchIndex>}
    * @throws {InferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names. `fetch_error`.
    */
-  static async open(url, { embed, onProgress, signal } = {}) {
+  static async open(url, { embed, onProgress, apiKey, signal } = {}) {
     const folder = new URL(`${String(url).replace(/\/$/, "")}/`, globalThis.location?.href);
     const hint = "edge-infer index build DOCS --model BUNDLE -o NAME.index";
-    const get = (/** @type {string} */ path, total = 0) => downloadBytes(new URL(path, folder), { phase: "model", total, onProgress, signal, hint });
+    const headers = apiKey ? { Authorization: `Bearer ${apiKey}` } : undefined;
+    const get = (/** @type {string} */ path, total = 0) => downloadBytes(new URL(path, folder), { phase: "model", total, onProgress, signal, hint, headers });
     const [bytes, module] = await Promise.all([get("index.json"), kernels()]);
     const catalogue = readCatalogue(bytes, folder);
     const checked = async (/** @type {FileEntry} */ entry) => {

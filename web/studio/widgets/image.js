@@ -3,6 +3,7 @@
 import { end, streamOf } from "../devices.js";
 import { h, notice, takesFiles, trouble } from "../parts.js";
 import { answerViews } from "./answers.js";
+import { firstSample, sampleButtons } from "./samples.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 /** The side of a frame that the camera is asked for. */
@@ -10,7 +11,7 @@ const CAMERA_WIDTH = 640;
 const COLOURS = 12;
 
 /** @type {import("./registry.js").Make} */
-export function image(_model, state) {
+export function image(model, state) {
   const picture = /** @type {HTMLImageElement} */ (h("img", { alt: "The picture that was given", hidden: true }));
   const video = /** @type {HTMLVideoElement} */ (h("video", { muted: true, playsInline: true, hidden: true, "aria-label": "The camera" }));
   const mask = /** @type {HTMLCanvasElement} */ (h("canvas.mask", { "aria-hidden": true }));
@@ -26,7 +27,7 @@ export function image(_model, state) {
   const stage = h(".stage", h(".view", photo));
   const open = takesFiles(stage, "image/*", takeFile);
   const live = h("button", { onclick: () => (camera ? stop() : start()) }, "Use the camera");
-  stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a picture"), live, news));
+  stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a picture"), live, sampleButtons(model, takeFile), news));
 
   /** @param {File} file */
   async function takeFile(file) {
@@ -86,6 +87,7 @@ export function image(_model, state) {
   return {
     stage,
     answer,
+    ready: () => state.hasInput || firstSample(model, takeFile),
     show: (found) => {
       answer.replaceChildren(...(isMask(found) ? [h("p.small.quiet", `A mask of ${found.width} x ${found.height}`)] : answerViews(found)));
       overlay.replaceChildren(...marksOf(found));

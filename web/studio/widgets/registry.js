@@ -16,6 +16,7 @@
 const KINDS = [
   { fits: ({ hasPipeline, task }) => hasPipeline && /^(image|object|keypoint|depth)/.test(task), make: async () => (await import("./image.js")).image },
   { fits: ({ hasPipeline, task }) => hasPipeline && /^(audio|voice)/.test(task), make: async () => (await import("./sound.js")).sound },
+  { fits: ({ hasPipeline, task }) => hasPipeline && task === "feature-extraction", make: async () => (await import("./sentences.js")).sentences },
   { fits: ({ hasPipeline }) => hasPipeline, make: async () => (await import("./text.js")).text },
   { fits: isSmallPicture, make: async () => (await import("./draw.js")).drawing },
   { fits: () => true, make: async () => (await import("./tensors.js")).tensors },

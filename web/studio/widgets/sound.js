@@ -3,6 +3,7 @@
 import { end, streamOf } from "../devices.js";
 import { h, notice, takesFiles } from "../parts.js";
 import { answerViews } from "./answers.js";
+import { firstSample, sampleButtons } from "./samples.js";
 import { wavOf } from "./wav.js";
 
 /** How long the microphone is listened to. */
@@ -10,14 +11,14 @@ const RECORD_MS = 3000;
 const COLUMNS = 200;
 
 /** @type {import("./registry.js").Make} */
-export function sound(_model, state) {
+export function sound(model, state) {
   const wave = h(".cols.wave", { role: "img", "aria-label": "The waveform of the sound" });
   const news = h("");
   const answer = h("", h("p.small.quiet", "The answer stands here."));
   const stage = h(".stage", h(".view", wave, h("p.prompt", "Drop a sound here, choose a file, or record three seconds.")));
   const open = takesFiles(stage, "audio/*,.wav", take);
   const record = /** @type {HTMLButtonElement} */ (h("button", { onclick: () => listen() }, "Record 3 seconds"));
-  stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a sound"), record, news));
+  stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a sound"), record, sampleButtons(model, take), news));
   /** @type {MediaStream | null} */
   let microphone = null;
 
@@ -75,5 +76,5 @@ export function sound(_model, state) {
     stage.querySelector(".prompt")?.remove();
   }
 
-  return { stage, answer, show: (found) => answer.replaceChildren(...answerViews(found)), leave: stop };
+  return { stage, answer, ready: () => state.hasInput || firstSample(model, take), show: (found) => answer.replaceChildren(...answerViews(found)), leave: stop };
 }

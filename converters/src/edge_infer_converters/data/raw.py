@@ -148,7 +148,7 @@ class _Steps:
             InputError: The steps refuse the input, or the model takes frames.
         """
         found = []
-        for one in [value] if self.expand is None else self.expand(value, arguments):
+        for one in self._steps.runs(value, arguments):
             ready = self._steps.before(one, arguments)
             if ready.frames:
                 raise InputError("the model takes one frame after the other", hint="give frames: an .npz file")

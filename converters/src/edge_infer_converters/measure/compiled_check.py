@@ -147,6 +147,27 @@ def _moved(rng: np.random.Generator, value: np.ndarray) -> np.ndarray:
     return moved
 
 
+def samples(compiled: Compiled, count: int) -> list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
+    """Return random inputs and what a compiled model makes of them, run after run.
+
+    Args:
+        compiled: The model.
+        count: How many runs.
+
+    Raises:
+        BackendUnavailable: There are no kernels for this CPU.
+    """
+    rng = np.random.default_rng(_SEED + 2)
+    image, rows = Image(compiled), _rows_of(compiled)
+    found = []
+    for _ in range(count):
+        feeds = {
+            one.name: _drawn(rng, one.shape, np.dtype(one.dtype), rows.get(one.name)) for one in compiled.program.inputs
+        }
+        found.append((feeds, image.run(feeds)))
+    return found
+
+
 def has_separate_samples(compiled: Compiled, content: bytes) -> bool:
     """Tell whether a batch of two gives what each of its samples gives alone.
 

@@ -10,6 +10,7 @@ import numpy as np
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.data.folders import LABELS
 from edge_infer_converters.data.functions import import_function
+from edge_infer_converters.measure.rank_correlation import spearman
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
     #: The outputs of one call, by name.
     Outputs = Mapping[str, np.ndarray]
 
-NAMES = ("accuracy", "top5", "cosine", "equal")
+NAMES = ("accuracy", "top5", "spearman", "cosine", "equal")
 
 
 class Metric:
     """A metric over one data set.
 
     Args:
-        name: `accuracy`, `top5`, `cosine` (of each row of the first float output with the source's), `equal` (the
-            share of equal elements of the first output), or `module:function`: it is called with the outputs of all
-            calls (a list of dicts by output name) and the labels (or None), and returns a number. None for the first
-            of accuracy, cosine and equal that the data and outputs allow.
+        name: `accuracy`, `top5`, `spearman` (the rank correlation of one number for each sample with the labels, or
+            with the source's numbers where there are none), `cosine` (of each row of the first float output with the
+            source's), `equal` (the share of equal elements of the first output), or `module:function`: it is
+            called with the outputs of all calls (a list of dicts by output name) and the labels (or None), and returns
+            a number. None for the first of accuracy, cosine and equal that the data and outputs allow.
         data: The inputs whose outputs it will see, with their right classes.
         references: The source's outputs for them.
 
@@ -70,6 +72,10 @@ class Metric:
             return lambda results: float(np.mean(cosines(self._references, results)))
         if self.name == "equal":
             return lambda results: _equal_share(self._references, results)
+        if self.name == "spearman":
+            wanted = _one_each(self._references, self._data)
+            right = wanted if self._data.classes is None else np.asarray(self._data.classes)
+            return lambda results: spearman(_one_each(results, self._data), right)
         if self.name in ("accuracy", "top5"):
             if self._data.classes is None:
                 raise InputError(
@@ -179,6 +185,25 @@ def _usual(data: CalibrationSet, references: Sequence[Outputs]) -> str:
     if scores_of(data, references) is not None:
         return "accuracy"
     return "cosine" if any(value.dtype.kind == "f" for value in references[0].values()) else "equal"
+
+
+def _one_each(results: Sequence[Outputs], data: CalibrationSet) -> np.ndarray:
+    """Return the first output, one number for each sample.
+
+    Raises:
+        InputError: It has another shape, or there are fewer than two samples.
+    """
+    answers = [np.asarray(next(iter(result.values()))) for result in results]
+    found = np.concatenate([answer.reshape(-1) for answer in answers])
+    count = len(found) if data.classes is None else len(data.classes)
+    is_one = all(answer.size == (answer.shape[0] if answer.ndim else 1) for answer in answers)
+    if not is_one or len(found) != count or count < 2 or found.dtype.kind not in "fiu":
+        raise InputError(
+            f"Metric `spearman` needs one number for each of two samples or more; the first output has shape "
+            f"{answers[0].shape} for each call, in {len(answers)} calls",
+            hint="--metric cosine, or module:function with a function of your own",
+        )
+    return found
 
 
 def _equal_share(references: Sequence[Outputs], results: Sequence[Outputs]) -> float:

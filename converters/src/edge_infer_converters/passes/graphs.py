@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: The numbers of two fields in onnx.proto: a model's graph, and a graph's stored tensors.
 GRAPH, INITIALIZER = 7, 5
+#: And of a tensor's bytes.
+_RAW_DATA = 9
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -117,12 +119,50 @@ def without_weights(model: onnx.ModelProto, least_bytes: int = 1024) -> tuple[on
     copy_fields(model.graph, light.graph, lambda number: number != INITIALIZER)
     large = []
     for tensor in model.graph.initializer:
-        if tensor.ByteSize() < least_bytes or tensor.data_type == onnx.TensorProto.STRING:
+        if tensor_nbytes(tensor) < least_bytes or tensor.data_type == onnx.TensorProto.STRING:
             light.graph.initializer.append(tensor)
         else:
             large.append(tensor)
             light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
     return light, large
+
+
+def nbytes_of(model: onnx.ModelProto) -> int:
+    """Return the bytes of a model as a file, one tensor counted at a time.
+
+    `ModelProto.ByteSize` writes the whole model to count them, and takes its memory twice more meanwhile.
+    """
+    rest = type(model)()
+    copy_fields(model, rest, lambda number: number != GRAPH)
+    inside = graph_nbytes(model.graph)
+    return int(rest.ByteSize()) + len(field_head(GRAPH, inside)) + inside
+
+
+def graph_nbytes(graph: onnx.GraphProto) -> int:
+    """Return the bytes of a graph as a message, without the head of its field; see `nbytes_of`."""
+    rest = type(graph)()
+    copy_fields(graph, rest, lambda number: number != INITIALIZER)
+    sizes = [tensor_nbytes(tensor) for tensor in graph.initializer]
+    return int(rest.ByteSize()) + sum(len(field_head(INITIALIZER, size)) + size for size in sizes)
+
+
+def tensor_nbytes(tensor: onnx.TensorProto) -> int:
+    """Return the bytes of a stored tensor as a message, without the head of its field."""
+    if not tensor.HasField("raw_data"):
+        return int(tensor.ByteSize())
+    rest = type(tensor)()
+    copy_fields(tensor, rest, lambda number: number != _RAW_DATA)
+    size = len(tensor.raw_data)
+    return int(rest.ByteSize()) + len(field_head(_RAW_DATA, size)) + size
+
+
+def field_head(number: int, length: int) -> bytes:
+    """Return a field's number and length, as varints (protobuf.dev/programming-guides/encoding)."""
+    found = [number << 3 | 2]
+    while length > 0x7F:
+        found.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([*found, length])
 
 
 def copy_fields(source: Any, target: Any, keeps: Callable[[int], bool]) -> None:

@@ -1,5 +1,8 @@
 """Dynamic int8: matrices in 8 bits, the ranges of what they are multiplied with taken from each call.
 
+The nodes are those that ONNX Runtime's `quantize_dynamic` writes, which its optimizer knows. Its quantizer has a model
+in memory four times, and takes the columns of a matrix one by one.
+
 No calibration is needed, and transformers lose little; the arithmetic is int8, so it is the fast one on CPUs. All
 other weights are stored in 8 bits too and computed with in float; tables have one scale for each row, which keeps more
 than ONNX Runtime's one scale for the whole table.
@@ -7,24 +10,22 @@ than ONNX Runtime's one scale for the whole table.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.passes.clean_up import clean_up
-from edge_infer_converters.passes.graphs import drop_stored_shapes
+from edge_infer_converters.passes import packing
+from edge_infer_converters.passes.graphs import FreshNames, drop_unread_tensors, names_in
 from edge_infer_converters.passes.int8_blocks import store_in_blocks
 from edge_infer_converters.passes.int8_static import prepare
-from edge_infer_converters.passes.sessions import stored_apart
 from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.weight_only import rewrite, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 _MULTIPLYING = ("MatMul", "Gemm")
 
@@ -40,40 +41,70 @@ def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> on
             and nearer to float.
 
     Raises:
-        ConversionError: There is no matrix, or the quantizer failed.
+        ConversionError: There is no matrix.
     """
-    from onnxruntime import quantization
-    from onnxruntime.quantization.quant_utils import add_pre_process_metadata
-
-    prepared = prepare(model)
-    stored = {tensor.name for tensor in prepared.graph.initializer}
-    if not any(n.op_type in _MULTIPLYING and len(n.input) > 1 and n.input[1] in stored for n in prepared.graph.node):
+    quantized = prepare(model)
+    if not _multiply_in_int8(quantized.graph, blocked) and not blocked:
         raise ConversionError("The model has no MatMul or Gemm with constant weights", hint="--precision int8 or fp16")
-    add_pre_process_metadata(prepared)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "int8.onnx")
-        given = stored_apart(prepared, Path(folder))  # of a model in memory the quantizer makes three more copies
-        del prepared
-        try:
-            quantization.quantize_dynamic(
-                given,
-                os.fspath(path),
-                op_types_to_quantize=list(_MULTIPLYING),
-                nodes_to_exclude=sorted(blocked),
-                per_channel=True,
-                weight_type=quantization.QuantType.QInt8,
-            )
-        except Exception as error:  # the quantizer raises whatever its parts raise
-            raise ConversionError(f"The model cannot be quantized to dynamic int8: {error}") from error
-        quantized = clean_up(onnx.load(path))
-    drop_stored_shapes(quantized.graph)
     matrices = {node.input[1] for node in quantized.graph.node if node.name in blocked}
     others = [weight for weight in weights_of(quantized) if weight.name not in matrices]
     small = rewrite(
-        store_in_blocks(quantized, blocked),
+        store_in_blocks(quantized, blocked) if blocked else quantized,
         others,
         {weight.name: "int8" for weight in others if "int8" in weight.encodings},
     )
     shorten_names(small)
     small.producer_name, small.producer_version = model.producer_name, model.producer_version
     return small
+
+
+def _multiply_in_int8(graph: onnx.GraphProto, blocked: Collection[str]) -> int:
+    """Multiply, in place, by int8 matrices with a scale for each column; return how many products there are."""
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    fresh = FreshNames(names_in(graph))
+    packed: dict[str, tuple[str, str]] = {}  # by matrix its codes and scales
+    rounded: dict[str, list[str]] = {}  # by value its codes, scale and zero point
+    nodes: list[onnx.NodeProto] = []
+    count = 0
+    for node in graph.node:
+        if node.name in blocked or not _is_product(node, stored):
+            nodes.append(node)
+            continue
+        count += 1
+        value, matrix, *bias = node.input
+        if matrix not in packed:
+            codes, scales = packing.pack_slices(numpy_helper.to_array(stored[matrix]), 1)
+            names = packed[matrix] = fresh(f"{matrix}/codes"), fresh(f"{matrix}/scales")
+            graph.initializer.extend(map(numpy_helper.from_array, (codes, scales.reshape(-1)), names))
+        if value not in rounded:
+            rounded[value] = [fresh(f"{value}/{part}") for part in ("codes", "scale", "zero")]
+            nodes.append(helper.make_node("DynamicQuantizeLinear", [value], rounded[value]))
+        (codes_name, scales_name), (whole, scale, zero) = packed[matrix], rounded[value]
+        out = node.output[0]
+        has_bias = bool(bias and bias[0])
+        product = fresh(f"{out}/product") if has_bias else out
+        sums, floats, factors = (fresh(f"{out}/{part}") for part in ("sums", "floats", "factors"))
+        nodes += [
+            helper.make_node("MatMulInteger", [whole, codes_name, zero], [sums], node.name),
+            helper.make_node("Cast", [sums], [floats], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [scale, scales_name], [factors]),
+            helper.make_node("Mul", [floats, factors], [product]),
+        ]
+        if has_bias:
+            nodes.append(helper.make_node("Add", [product, bias[0]], [out]))
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    drop_unread_tensors(graph)
+    return count
+
+
+def _is_product(node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto]) -> bool:
+    """Tell whether a node multiplies by a stored matrix [inputs, outputs], and adds a bias as it is if any."""
+    weight = stored.get(node.input[1]) if node.op_type in _MULTIPLYING and len(node.input) > 1 else None
+    if weight is None or weight.data_type != TensorProto.FLOAT or len(weight.dims) != 2 or 0 in weight.dims:
+        return False
+    plain = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
+    if any(helper.get_attribute_value(one) != plain.get(one.name) for one in node.attribute):
+        return False
+    return bool(np.isfinite(numpy_helper.to_array(weight)).all())

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from edge_infer_converters.engine import make_session
-from edge_infer_converters.passes.graphs import without_weights
+from edge_infer_converters.passes.graphs import nbytes_of, without_weights
 
 if TYPE_CHECKING:
     import onnx
@@ -26,7 +26,7 @@ def session_of(model: onnx.ModelProto, name: str, *, optimised: bool = False) ->
     Raises:
         UnsupportedModel: ONNX Runtime refuses it.
     """
-    if model.ByteSize() < LARGE_BYTES:
+    if nbytes_of(model) < LARGE_BYTES:
         return make_session(model.SerializeToString(), name, optimised=optimised)
     with TemporaryDirectory() as folder:
         return make_session(stored_apart(model, Path(folder)), name, optimised=optimised, is_large=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from edge_infer.cli.output import size
 
 if TYPE_CHECKING:
-    from edge_infer_converters.writers.compiled.writer import Compiled
+    from edge_infer_converters.writers.compiled.writer import Compiled, Layer, Span
 
 _WIDTH, _HEIGHT = 900, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 880, 54, 370
@@ -22,7 +22,15 @@ text { font: 12px system-ui, sans-serif; fill: var(--ink); } .pale { fill: var(-
 .name { fill: #fff; font-weight: 600; pointer-events: none; }"""
 
 
-def draw(compiled: Compiled, title: str) -> str:
+class Drawn(NamedTuple):
+    """What is drawn of a model: its calls, the size of its arena, and what lies in it."""
+
+    layers: tuple[Layer, ...]
+    arena_bytes: int
+    spans: tuple[Span, ...]
+
+
+def draw(compiled: Compiled | Drawn, title: str) -> str:
     """Return an SVG file: calls from left to right, bytes of the arena upwards.
 
     Args:

@@ -17,7 +17,15 @@ from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.engine import first_line, hint_for
 from edge_infer_converters.passes.clean_up import clean_up
 from edge_infer_converters.passes.fold_branches import fold_branches
-from edge_infer_converters.passes.graphs import graphs_of, not_a_number, sort_nodes, tensors_of, without_weights
+from edge_infer_converters.passes.graphs import (
+    graphs_of,
+    nbytes_of,
+    not_a_number,
+    sort_nodes,
+    tensor_nbytes,
+    tensors_of,
+    without_weights,
+)
 from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.passes.own_zero_points import own_zero_points
 from edge_infer_converters.passes.plain_outputs import to_plain_outputs
@@ -149,7 +157,7 @@ class SourceModel(Source):
         graph.keep_names = keep_names
         graph.describe(name, version, classes)
 
-    def release(self) -> tuple[SourceModel, onnx.ModelProto]:
+    def release(self, formats: Sequence[str]) -> tuple[SourceModel, onnx.ModelProto]:  # noqa: ARG002
         """Return this source without its weights, and the model that held them."""
         return replace(self, proto=onnx.ModelProto(), framework=None), self.proto
 
@@ -209,8 +217,9 @@ def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTION
         for graph in graphs_of(proto.graph):
             sort_nodes(graph)
     nbytes = place.stat().st_size + _load_external(proto, place)
-    if proto.ByteSize() > MAX_BYTES:
-        raise _too_large(place, proto.ByteSize())
+    size = nbytes_of(proto)
+    if size > MAX_BYTES:
+        raise _too_large(place, size)
     try:
         return _checked(proto, place, options, nbytes)
     except UnsupportedModel as error:
@@ -424,7 +433,7 @@ def _free_negative_dims(proto: onnx.ModelProto) -> None:
 
 
 def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
-    if proto.ByteSize() >= LARGE_BYTES:  # the checker copies the model three times; the engine checks the weights
+    if nbytes_of(proto) >= LARGE_BYTES:  # the checker copies the model three times; the engine checks the weights
         light, large = without_weights(proto)
         empty = {tensor.name for tensor in large}
         for tensor in light.graph.initializer:
@@ -481,7 +490,7 @@ def _precision(proto: onnx.ModelProto) -> str:
     for tensor in tensors_of(proto.graph):
         if tensor.data_type in _PRECISIONS:
             precision = _PRECISIONS[tensor.data_type]
-            sizes[precision] = sizes.get(precision, 0) + tensor.ByteSize()
+            sizes[precision] = sizes.get(precision, 0) + tensor_nbytes(tensor)
     return max(sizes, key=lambda precision: sizes[precision]) if sizes else "fp32"
 
 

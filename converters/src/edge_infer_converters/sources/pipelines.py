@@ -157,7 +157,8 @@ def _of_user(preprocess: str, facts: Facts, task: str | None) -> Found:
         data = Path(preprocess).read_bytes()
     except OSError as error:
         raise InputError(
-            f"`{preprocess}` cannot be read: {error.strerror}", hint="--preprocess imagenet, yolo or a .json file"
+            f"`{preprocess}` cannot be read: {error.strerror}",
+            hint="--preprocess imagenet, yolo, speech-commands or a .json file",
         ) from error
     return asked.of_file(data, preprocess, facts, task)
 
@@ -173,7 +174,7 @@ def _say_what_is_missing(facts: Facts, user: Asked, reporter: Reporter) -> None:
     hint = {
         "image": "--preprocess imagenet (or yolo, or FILE.json)",
         "text": "put config.json and tokenizer.json beside the model",
-        "sound": "--preprocess FILE.json",
+        "sound": "--preprocess FILE.json (or speech-commands)",
         "table": "--preprocess FILE.json, with the columns by name",
     }.get(takes or "image", "--preprocess FILE.json")
     if user.task is not None:

@@ -89,8 +89,8 @@ class Source(ABC):
         """Return the source's bytes where they are this variant unchanged, else None."""
         return None
 
-    def release(self) -> tuple[Self, onnx.ModelProto]:
-        """Return this source without its ONNX weights, and the ONNX model that held them."""
+    def release(self, formats: Sequence[str]) -> tuple[Self, onnx.ModelProto]:  # noqa: ARG002
+        """Return this source without its ONNX weights, and the ONNX model for the variants of these formats."""
         import onnx
 
         return self, onnx.ModelProto()

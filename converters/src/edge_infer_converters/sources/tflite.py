@@ -18,12 +18,14 @@ from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.source import Source
-from edge_infer_converters.support import Support
+from edge_infer_converters.support import Support, page_lacks
+from edge_infer_converters.writers.tflite.graph import dimensions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
+    import onnx
     from ai_edge_litert.interpreter import Interpreter
 
     from edge_infer.formats.tflite import TFLiteFile, TFLiteTensor
@@ -78,11 +80,32 @@ class TFLiteSource(Source):
         """Load the model into LiteRT, without accelerators or with its usual one."""
         return Reference(self, optimised=optimised)
 
-    def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:  # noqa: ARG002
-        """Return the graph of the file, or why it can only be kept unchanged."""
-        if isinstance(self.graph, EdgeInferError):
-            return Support((), self.graph)
-        return Support((), None, self.graph)
+    def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:
+        """Return the graph of the file, or why it can only be kept unchanged, and what keeps it from being ONNX."""
+        refused = self.graph if isinstance(self.graph, EdgeInferError) else None
+        graph = None if isinstance(self.graph, EdgeInferError) else self.graph
+        if "onnx" not in formats:
+            return Support((), refused, graph)
+        try:
+            made = self._to_onnx()
+        except (UnsupportedModel, UnsupportedOperator) as error:
+            return Support((), refused, graph, onnx=error)
+        return Support(tuple(page_lacks(made)) if {"any", "web"} & set(targets) else (), refused, graph)
+
+    def release(self, formats: Sequence[str]) -> tuple[TFLiteSource, onnx.ModelProto]:
+        """Return this source, and the same as ONNX where that is to be written."""
+        import onnx
+
+        return self, self._to_onnx() if "onnx" in formats else onnx.ModelProto()
+
+    def _to_onnx(self) -> onnx.ModelProto:
+        from edge_infer_converters.writers.onnx import SUPPORTED, to_onnx
+        from edge_infer_converters.writers.tflite import reading
+
+        graph = self.graph
+        if isinstance(graph, EdgeInferError):  # it cannot be written back; ONNX has a form of one custom operator
+            graph = reading.read(self.data, f"{self.name}.tflite", custom=SUPPORTED)
+        return to_onnx(graph.graph, self.name)
 
     def own_file(self, id_: str) -> bytes | None:
         """Return the bytes of the file for the variant of its own precision."""
@@ -226,9 +249,7 @@ def _spec(name: str, tensor: TFLiteTensor, found: tuple[int, ...] = ()) -> Tenso
         dtype = DType.parse(tensor.dtype)
     except InputError as error:
         raise UnsupportedModel(f"`{name}` is a tensor of {tensor.dtype}", tensor=name) from error
-    names = ["batch", *(f"{name}_{axis}" for axis in range(1, len(tensor.shape)))]
-    dims = [dim if dim >= 0 else names[axis] for axis, dim in enumerate(tensor.signature or found)]
-    return TensorSpec(name, dtype, dims)
+    return TensorSpec(name, dtype, dimensions(name, tensor.signature or found))
 
 
 def _precision(file: TFLiteFile) -> str:

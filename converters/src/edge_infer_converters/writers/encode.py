@@ -9,6 +9,7 @@ from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.data.reference_outputs import noise
 from edge_infer_converters.engine import fast_session, make_session
 from edge_infer_converters.passes.fp16 import engine_options, has_float_weights, to_fp16
+from edge_infer_converters.passes.graphs import nbytes_of
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.passes.int8_static import is_quantizable, to_int8
 from edge_infer_converters.passes.ranges import METHODS
@@ -194,8 +195,7 @@ def _checked(encoded: Encoded, plan: VariantPlan, source: onnx.ModelProto) -> En
 
 
 def _worth_it(encoded: Encoded, source: onnx.ModelProto) -> Encoded:
-    if len(encoded.data) >= source.ByteSize():
-        raise ConversionError(
-            f"It is not smaller than the source: {len(encoded.data)} bytes, the source has {source.ByteSize()}"
-        )
+    size = nbytes_of(source)
+    if len(encoded.data) >= size:
+        raise ConversionError(f"It is not smaller than the source: {len(encoded.data)} bytes, the source has {size}")
     return encoded

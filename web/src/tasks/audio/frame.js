@@ -15,6 +15,7 @@ export function prepare({ samples: length, context }) {
     item.frame = length;
     const count = Math.ceil(samples.length / length);
     const all = new Float32Array(context + count * length);
+    if (item.before) all.set(item.before);
     all.set(samples, context);
     return Array.from({ length: count }, (_, i) => floats(all.slice(i * length, i * length + context + length), [context + length]));
   };

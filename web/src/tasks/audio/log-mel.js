@@ -2,22 +2,29 @@
 
 import { InferError } from "../../errors.js";
 import { floats } from "../values.js";
+import { exactSum } from "./exact-sum.js";
 import { RealFourier } from "./fourier.js";
 import { melFilters } from "./mel.js";
+import { windowOf } from "./window.js";
 
 /** @typedef {import("./sound.js").Sound} Sound */
 /**
  * @typedef {object} Parameters
  * @property {number} rate
  * @property {number} fft
+ * @property {number | null} frame
  * @property {number} hop
  * @property {number} mels
  * @property {number} low_hz
  * @property {number | null} high_hz
  * @property {string} scale
+ * @property {string} slopes
  * @property {boolean} area_norm
  * @property {1 | 2} power
  * @property {boolean} center
+ * @property {"hann" | "hann_symmetric" | "hamming" | "povey"} window
+ * @property {boolean} remove_mean
+ * @property {number} preemphasis
  * @property {"log10" | "ln" | "ln_plus_floor"} log
  * @property {number} floor
  * @property {"plain" | "whisper"} style
@@ -25,27 +32,39 @@ import { melFilters } from "./mel.js";
  */
 
 /**
- * It gives a tensor [frames, mels], or [mels, frames]. The window is Hann's (periodic); all is float64 and rounded once.
- * Hosts differ in the last bit of cosines and logarithms: within 1e-9 before rounding. Sources: librosa's
- * `feature.melspectrogram`, transformers' `audio_utils.spectrogram` and `WhisperFeatureExtractor`.
+ * It gives a tensor [frames, mels], or [mels, frames]. `hann` is periodic, the other windows are symmetric. All is float64
+ * and rounded once; hosts differ in the last bit of cosines and logarithms: within 1e-9 before rounding. Sources: librosa's
+ * `feature.melspectrogram`, transformers' `audio_utils.spectrogram` and `WhisperFeatureExtractor`, TensorFlow's
+ * `signal.linear_to_mel_weight_matrix`, Kaldi's `feature-window.cc`.
  *
  * @param {Parameters} parameters
  * @returns {import("../item.js").Apply}
+ * @throws {InferError} `manifest_error`: a frame is longer than the transform.
  */
 export function prepare(parameters) {
   const { fft, hop, mels, power, center, style, axes } = parameters;
+  const size = parameters.frame ?? fft;
+  if (size > fft) {
+    throw new InferError(`pipeline: \`audio.log_mel\` has frames of ${size} samples and a transform of ${fft}`, "manifest_error", {
+      hint: `"fft": ${size}`,
+      details: { field: "frame" },
+    });
+  }
   const bands = melFilters(parameters);
-  const window = Float64Array.from({ length: fft }, (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / fft));
+  const window = windowOf(parameters.window, size);
   const fourier = new RealFourier(fft);
   const isWhisper = style === "whisper";
   return (/** @type {Sound} */ sound) => {
     const samples = center ? reflected(sound.samples, Math.floor(fft / 2)) : sound.samples;
-    const count = Math.floor((samples.length - fft) / hop) + 1 - Number(isWhisper);
-    if (count < 1) throw tooShort(sound.samples.length, `a frame takes ${fft}`);
+    const count = Math.floor((samples.length - size) / hop) + 1 - Number(isWhisper);
+    if (count < 1) throw tooShort(sound.samples.length, `a frame takes ${size}`);
     const made = new Float64Array(count * mels);
+    const part = new Float64Array(fft);
     for (let frame = 0; frame < count; frame++) {
-      const start = frame * hop;
-      const [real, imaginary] = fourier.transform(window.map((weight, i) => samples[start + i] * weight));
+      part.set(samples.subarray(frame * hop, frame * hop + size));
+      prepareFrame(part, size, parameters);
+      for (let i = 0; i < size; i++) part[i] *= window[i];
+      const [real, imaginary] = fourier.transform(part);
       const energy = real.subarray(0, Math.floor(fft / 2) + 1).map((re, k) => re * re + imaginary[k] * imaginary[k]);
       const used = power === 1 ? energy.map(Math.sqrt) : energy;
       bands.forEach(({ first, weights }, band) => {
@@ -58,6 +77,23 @@ export function prepare(parameters) {
     if (axes === "frames_first") return floats(Float32Array.from(numbers), [count, mels]);
     return floats(Float32Array.from(numbers, (_, i) => numbers[(i % count) * mels + Math.floor(i / count)]), [mels, count]);
   };
+}
+
+/**
+ * Take the mean away and sharpen, in place, as Kaldi does.
+ *
+ * @param {Float64Array} part
+ * @param {number} size Only the first of its elements are samples.
+ * @param {Parameters} parameters
+ */
+function prepareFrame(part, size, { remove_mean, preemphasis }) {
+  if (remove_mean) {
+    const mean = exactSum(part.subarray(0, size)) / size;
+    for (let i = 0; i < size; i++) part[i] -= mean;
+  }
+  if (!preemphasis) return;
+  for (let i = size - 1; i > 0; i--) part[i] -= preemphasis * part[i - 1];
+  part[0] -= preemphasis * part[0];
 }
 
 /** @param {Float64Array} logs @returns {Float64Array} What is 8 below the highest is raised to that, then (x + 4) / 4. */

@@ -11,15 +11,21 @@
  * @param {number | null} of.high_hz Where the last one ends; null for half the rate.
  * @param {string} of.scale `slaney` (linear below 1 kHz, from Slaney's Auditory Toolbox, 1998) or `htk` (the HTK book, 2002).
  * @param {boolean} of.area_norm Whether each band is divided by half its width in Hz.
+ * @param {string} of.slopes Where the sides of a band are straight: over `hz`, or over `mel`.
  * @returns {Band[]}
  */
-export function melFilters({ fft, mels, rate, low_hz, high_hz, scale, area_norm }) {
+export function melFilters({ fft, mels, rate, low_hz, high_hz, scale, area_norm, slopes }) {
   const [low, high] = [toMel(low_hz, scale), toMel(high_hz ?? rate / 2, scale)];
-  const points = Array.from({ length: mels + 2 }, (_, i) => toHz(low + ((high - low) * i) / (mels + 1), scale));
-  const frequencies = Array.from({ length: Math.floor(fft / 2) + 1 }, (_, k) => (k * rate) / fft);
+  const isMel = slopes === "mel";
+  const hzOf = (/** @type {number} */ mel) => toHz(mel, scale);
+  const inMel = Array.from({ length: mels + 2 }, (_, i) => low + ((high - low) * i) / (mels + 1));
+  const points = isMel ? inMel : inMel.map(hzOf);
+  const inHz = Array.from({ length: Math.floor(fft / 2) + 1 }, (_, k) => (k * rate) / fft);
+  const frequencies = isMel ? inHz.map((hz) => toMel(hz, scale)) : inHz;
   return Array.from({ length: mels }, (_, band) => {
     const [start, middle, end] = points.slice(band, band + 3);
-    const row = frequencies.map((hz) => weight(hz, start, middle, end) * (area_norm ? 2 / (end - start) : 1));
+    const width = isMel ? hzOf(end) - hzOf(start) : end - start;
+    const row = frequencies.map((hz) => weight(hz, start, middle, end) * (area_norm ? 2 / width : 1));
     const first = row.findIndex((one) => one !== 0);
     return first < 0 ? { first: 0, weights: [] } : { first, weights: row.slice(first, row.findLastIndex((one) => one !== 0) + 1) };
   });

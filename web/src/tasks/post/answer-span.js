@@ -1,6 +1,7 @@
 /** The step `post.answer_span`: the part of a text that answers a question. */
 
 import { InferError } from "../../errors.js";
+import { contextTokens } from "../text/windows.js";
 import { flat } from "../values.js";
 
 /** @typedef {import("../../tensors.js").Tensor} Tensor */
@@ -8,7 +9,8 @@ import { flat } from "../values.js";
 /**
  * Reads two outputs [tokens]: how likely an answer starts, and ends, at each token. It gives `{score, start, end, answer}`, or
  * a list of them for a `top_k` above 1; `start` and `end` are places in the context. The score is the product of both
- * softmaxes over the context's tokens, as in transformers' `QuestionAnsweringPipeline`.
+ * softmaxes over the context's tokens and the first token (`[CLS]`), which a model chooses where there is no answer, as in
+ * transformers' `QuestionAnsweringPipeline`.
  *
  * @param {{start: string, end: string, top_k: number, max_answer_len: number}} parameters
  * @param {import("../place.js").Place} place
@@ -26,8 +28,8 @@ export function prepare(parameters, place) {
     const { offsets } = encoding;
     const hint = '{question: "...", context: "..."}';
     if (pair === null) throw new InferError("a question was given without its context", "input_error", { hint });
-    const tokens = tokensOfContext(encoding.typeIds, encoding.specialTokensMask);
-    const [start, end] = [starts, ends].map((name) => likely(flat(outputs[name]), tokens));
+    const tokens = contextTokens(encoding.typeIds, encoding.specialTokensMask);
+    const [start, end] = [starts, ends].map((name) => likely(flat(outputs[name]), tokens, encoding.specialTokensMask));
     const longest = item.argument("max_answer_len", parameters.max_answer_len);
     /** @type {{score: number, first: number, last: number}[]} */
     const spans = [];
@@ -46,21 +48,14 @@ export function prepare(parameters, place) {
 }
 
 /**
- * @param {number[]} typeIds
+ * @param {ArrayLike<number>} logits
+ * @param {number[]} tokens
  * @param {number[]} special
- * @returns {number[]} The places of the second text's tokens; templates without type ids put special tokens between both.
+ * @returns {number[]} The softmax over the context's tokens and the first token, without what it gives the first token.
  */
-function tokensOfContext(typeIds, special) {
-  const all = special.map((_, i) => i);
-  if (typeIds.some(Boolean)) return all.filter((i) => typeIds[i] === 1 && !special[i]);
-  const inner = all.filter((i) => special[i] && i > 0 && i < special.length - 1);
-  return all.filter((i) => i >= (inner[0] ?? 0) && !special[i]);
-}
-
-/** @param {ArrayLike<number>} logits @param {number[]} tokens @returns {number[]} */
-function likely(logits, tokens) {
-  const highest = tokens.reduce((most, i) => Math.max(most, logits[i]), -Infinity);
-  const powers = tokens.map((i) => Math.exp(logits[i] - highest));
-  const total = powers.reduce((sum, power) => sum + power, 0);
-  return powers.map((power) => power / total);
+function likely(logits, tokens, special) {
+  const counted = special[0] === 1 ? [0, ...tokens] : tokens;
+  const highest = counted.reduce((most, i) => Math.max(most, logits[i]), -Infinity);
+  const total = counted.reduce((sum, i) => sum + Math.exp(logits[i] - highest), 0);
+  return tokens.map((i) => Math.exp(logits[i] - highest) / total);
 }

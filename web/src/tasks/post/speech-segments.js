@@ -50,6 +50,8 @@ export class SpeechDetector {
   #best = 0;
   /** @type {{start: number, end: number, score: number}[]} */
   #found = [];
+  /** How many of them were given. */
+  #given = 0;
 
   /**
    * @param {Parameters} parameters Those of the step.
@@ -88,11 +90,19 @@ export class SpeechDetector {
     this.#start = this.#quietSince = null;
   }
 
-  /** @returns {{start: number, end: number, score: number}[]} The stretches, those that the sound's end cuts included. */
+  /** @returns {{start: number, end: number, score: number}[]} The stretches not given yet, that which the sound's end cuts included. */
   finish() {
     if (this.#start !== null) this.#end(this.#at);
+    return this.ended();
+  }
+
+  /** @returns {{start: number, end: number, score: number}[]} The stretches that have ended since the last call. */
+  ended() {
     const found = this.#found;
-    return found.map(({ start, end, score }, i) => {
+    const given = this.#given;
+    this.#given = found.length;
+    return found.slice(given).map(({ start, end, score }, at) => {
+      const i = given + at;
       const begins = start - Math.min(this.#pad, i ? (start - found[i - 1].end) / 2 : start);
       const stops = end + Math.min(this.#pad, i + 1 < found.length ? (found[i + 1].start - end) / 2 : this.#at - end);
       return { start: begins / this.#rate, end: stops / this.#rate, score };

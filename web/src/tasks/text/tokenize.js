@@ -3,7 +3,9 @@
 import { InferError } from "../../errors.js";
 import { packed } from "../values.js";
 import { listed } from "../words.js";
+import { pad } from "./encoding.js";
 import { Tokenizer } from "./tokenizer.js";
+import { Window, windows } from "./windows.js";
 
 /** @typedef {"ids" | "mask" | "types"} What */
 /**
@@ -13,6 +15,7 @@ import { Tokenizer } from "./tokenizer.js";
  * @property {Record<string, string>} tensors Where the ids, the attention mask and the type ids go: names of inputs.
  * @property {number} pad_id
  * @property {number | null} pad_to The length that each text is filled up to; null for the longest of a batch.
+ * @property {number | null} doc_stride How many tokens of a pair's second text a window has again; null for no windows.
  * @property {"longest_first" | "only_first" | "only_second"} truncate
  * @property {boolean} offsets
  * @property {string | null} prefix What is put before each text, such as `query: `.
@@ -29,10 +32,13 @@ const TENSORS = ["ids", "mask", "types"];
  * @throws {InferError} `manifest_error`: the model takes none of the tensors, or the bundle has no such file. `bundle_error`: the
  *   file is not a `tokenizer.json`.
  */
-export async function prepare({ file, max_length, tensors, pad_id, pad_to, truncate, offsets, prefix }, place) {
+export async function prepare({ file, max_length, tensors, pad_id, pad_to, doc_stride, truncate, offsets, prefix }, place) {
   if (prefix !== null && offsets) {
     const hint = 'leave "offsets" out';
     throw new InferError("pipeline: `text.tokenize` tells no places behind a `prefix`", "manifest_error", { hint });
+  }
+  if (doc_stride !== null && !offsets) {
+    throw new InferError("pipeline: `text.tokenize` has a `doc_stride` without offsets", "manifest_error", { hint: '"offsets": true' });
   }
   const unknown = Object.keys(tensors).find((what) => !TENSORS.includes(what));
   if (unknown !== undefined) {
@@ -46,12 +52,20 @@ export async function prepare({ file, max_length, tensors, pad_id, pad_to, trunc
   }
   const tokenizer = new Tokenizer(await place.read(file));
   const padding = pad_to === null ? null : { length: pad_to, padId: pad_id };
-  return (value, item) => {
-    const [text, pair] = textsOf(value);
-    [item.text, item.pair] = [text, pair];
+  /** @param {any} value @param {import("../item.js").Item} item @returns {import("./encoding.js").Encoding} */
+  const encoded = (value, item) => {
+    if (value instanceof Window) {
+      [item.text, item.pair] = [value.text, value.pair];
+      return value.encoding;
+    }
+    [item.text, item.pair] = textsOf(value);
     const length = item.argument("max_length", max_length) || pad_to;
     const truncation = length === null ? null : { maxLength: length, strategy: truncate };
-    const encoding = tokenizer.encode((prefix ?? "") + text, pair, { truncation, padding, offsets });
+    return tokenizer.encode((prefix ?? "") + item.text, item.pair, { truncation, padding, offsets });
+  };
+  /** @type {import("../item.js").Apply} */
+  const apply = (value, item) => {
+    const encoding = encoded(value, item);
     item.encoding = encoding;
     item.decode = (ids) => tokenizer.decode(ids);
     item.tokenOf = (number) => tokenizer.idToToken(number) ?? "";
@@ -63,6 +77,21 @@ export async function prepare({ file, max_length, tensors, pad_id, pad_to, trunc
       }),
     );
   };
+  /** @param {any} value @param {Record<string, any>} args The runs that a raw input takes: windows where there is a `doc_stride`, else itself. */
+  const cut = (value, args) => {
+    const [stride, length] = [args.doc_stride ?? doc_stride, (args.max_length ?? max_length) || pad_to];
+    if (stride === null || length === null) return [value];
+    if (!Number.isInteger(stride) || stride < 0) {
+      throw new InferError(`\`doc_stride\` is ${stride}, expected a whole number from 0 on`, "input_error", { hint: "doc_stride: 128" });
+    }
+    const [text, pair] = textsOf(value);
+    if (pair === null) return [value];
+    const whole = tokenizer.encode(text, pair, { truncation: null, padding: null, offsets: true });
+    const found = windows(whole, length, stride);
+    if (padding) pad(found, padding);
+    return found.map((encoding) => new Window(text, pair, encoding));
+  };
+  return Object.assign(apply, { windows: cut });
 }
 
 /** @param {any} value @returns {[string, string | null]} A text and the second one of a pair; null for a text alone. */

@@ -21,6 +21,8 @@ _SPACE = "\u2581"
 # Longer tokens of a vocabulary are runs of spaces and the like; all pairs of their parts are looked up.
 _MOST_TOKENS = 2**22
 _MOST_TOKEN = 4096
+# Squares of the tokens' lengths, in sum: a vocabulary of 256,000 tokens has some 20 million.
+_MOST_SQUARES = 2**28
 _LLAMA3, _QWEN2 = (
     rf"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -188,10 +190,14 @@ def _sentence_pieces(file: GgufFile, tokens: list[str], kinds: list[int]) -> dic
 def _merges(file: GgufFile, vocabulary: dict[str, int], kinds: list[int], scores: list[float]) -> list[list[str]]:
     """Return the pairs of tokens that make a token, the best score first."""
     found: list[tuple[float, int, int, str, str]] = []
+    squares = 0
     usual = {one: i for one, i in vocabulary.items() if kinds[i] in (_NORMAL, _USER_DEFINED)}
     for whole, number in usual.items():
         if len(whole) > _MOST_TOKEN or scores[number] != scores[number]:
             raise file.wrong(f"token {number} has {len(whole)} characters and the score {scores[number]}")
+        squares += len(whole) ** 2
+        if squares > _MOST_SQUARES:
+            raise file.wrong(f"`tokenizer.ggml.tokens` has {len(usual)} tokens that are too long in sum")
         for cut in range(1, len(whole)):
             left, right = whole[:cut], whole[cut:]
             if left in usual and right in usual:

@@ -155,6 +155,12 @@ class Graph:
         return candidate
 
 
+def dimensions(name: str, signature: Sequence[int]) -> list[int | str]:
+    """Name the free dimensions of an input or output: the first is the batch."""
+    names = ["batch", *(f"{name}_{axis}" for axis in range(1, len(signature)))]
+    return [dim if dim >= 0 else names[axis] for axis, dim in enumerate(signature)]
+
+
 def _shape_of(signature: Sequence[int]) -> tuple[int, ...]:
     """Return a signature with a free batch of 1."""
     return tuple(1 if dim == -1 else dim for dim in signature)

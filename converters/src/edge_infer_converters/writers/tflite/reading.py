@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from flatbuffers import flexbuffers
 
 from edge_infer.errors import UnsupportedModel, UnsupportedOperator
 from edge_infer.formats import tflite
@@ -16,6 +17,8 @@ from edge_infer_converters.writers.tflite.peephole import fuse_activations
 from edge_infer_converters.writers.tflite.writer import FloatGraph
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from edge_infer.formats.tflite import TFLiteFile, TFLiteTensor
 
 _TYPES = frozenset(
@@ -25,9 +28,10 @@ _TYPES = frozenset(
 RESOURCE = np.dtype("V4")
 # No operator's options have longer lists; a file of lies could have one that is as long as itself for each operator.
 _LONGEST_OPTION = 256
+_LARGEST_CUSTOM = 4096
 
 
-def read(content: bytes, name: str, *, with_variables: bool = False) -> FloatGraph:
+def read(content: bytes, name: str, *, with_variables: bool = False, custom: Container[str] = ()) -> FloatGraph:
     """Read a file.
 
     Args:
@@ -35,6 +39,7 @@ def read(content: bytes, name: str, *, with_variables: bool = False) -> FloatGra
         name: What to call it.
         with_variables: Whether resource variables are read, which cannot be written back: the graph that gives them
             their first values is left out.
+        custom: The custom operators that are read, which cannot be written back: their options are a dict.
 
     Raises:
         UnsupportedModel: It is not a TFLite file, is cut short or contradicts itself, or has what is not written back:
@@ -47,12 +52,12 @@ def read(content: bytes, name: str, *, with_variables: bool = False) -> FloatGra
             f"`{name}` has {file.subgraphs} subgraphs: control flow is not written back",
             hint="convert the model that it was made of",
         )
-    custom = sorted({one.code for one in file.operators if one.code.startswith("CUSTOM")})
-    if custom:
+    strange = sorted({one.code for one in file.operators if one.code.startswith("CUSTOM") and one.code not in custom})
+    if strange:
         raise UnsupportedOperator(
-            f"`{name}` has operators that are not TFLite's own: {', '.join(custom)}",
-            hint=_advice(custom[0]),
-            operators=custom,
+            f"`{name}` has operators that are not TFLite's own: {', '.join(strange)}",
+            hint=_advice(strange[0]),
+            operators=strange,
         )
     tensors = [_tensor(one, name, with_variables=with_variables) for one in file.tensors]
     for one, tensor in zip(file.tensors, tensors, strict=True):
@@ -65,8 +70,15 @@ def read(content: bytes, name: str, *, with_variables: bool = False) -> FloatGra
         inputs = [tensors[place] if place >= 0 else None for place in operator.inputs]
         outputs = [tensors[place] for place in operator.outputs]
         try:
-            options = _options(packed.Operators(i), operator.code)
-        except (struct.error, TypeError, ValueError, IndexError) as error:  # flatbuffers raises what Python raises
+            read_them = _custom_options if operator.code.startswith("CUSTOM") else _options
+            options = read_them(packed.Operators(i), operator.code)
+        except (
+            struct.error,
+            TypeError,
+            ValueError,
+            IndexError,
+            RecursionError,
+        ) as error:  # flatbuffers raises what Python raises
             raise UnsupportedModel(
                 f"`{name}` contradicts itself: the options of {operator.code} lie outside"
             ) from error
@@ -127,6 +139,17 @@ def _name_ends(file: TFLiteFile, tensors: list[Tensor]) -> None:
     for ends in (file.inputs, file.outputs):
         for end, i in ends.items():
             tensors[i].name = end
+
+
+def _custom_options(packed: Any, code: str) -> object:
+    """Return the options of a custom operator, which are a FlexBuffers map."""
+    length = packed.CustomOptionsLength()
+    if length > _LARGEST_CUSTOM:
+        raise UnsupportedOperator(f"The options of {code} take {length} bytes", operators=[code])
+    found = flexbuffers.Loads(packed.CustomOptionsAsNumpy().tobytes()) if length else None
+    if not isinstance(found, dict):
+        raise UnsupportedOperator(f"The options of {code} are not a map", operators=[code])
+    return found
 
 
 def _options(packed: Any, code: str) -> object | None:

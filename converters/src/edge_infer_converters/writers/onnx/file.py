@@ -5,7 +5,15 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from edge_infer_converters.passes.graphs import GRAPH, INITIALIZER, copy_fields
+from edge_infer_converters.passes.graphs import (
+    GRAPH,
+    INITIALIZER,
+    copy_fields,
+    field_head,
+    graph_nbytes,
+    nbytes_of,
+    tensor_nbytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +26,7 @@ _LARGE_BYTES = 2**24
 
 def write(model: onnx.ModelProto) -> bytes:
     """Return the bytes of an `.onnx` file, weights inside; protobuf maps are sorted."""
-    if model.ByteSize() < _LARGE_BYTES:
+    if nbytes_of(model) < _LARGE_BYTES:
         data: bytes = model.SerializeToString(deterministic=True)
         return data
     file = BytesIO()  # whose buffer becomes the result
@@ -30,10 +38,10 @@ def write(model: onnx.ModelProto) -> bytes:
 def _parts(model: onnx.ModelProto) -> Iterator[bytes]:
     """Yield the bytes in pieces, as protobuf puts them: fields in the order of their numbers."""
     yield _fields(model, lambda number: number < GRAPH)
-    yield _head(GRAPH, model.graph.ByteSize())
+    yield field_head(GRAPH, graph_nbytes(model.graph))
     yield _fields(model.graph, lambda number: number < INITIALIZER)
     for tensor in model.graph.initializer:
-        yield _head(INITIALIZER, tensor.ByteSize())
+        yield field_head(INITIALIZER, tensor_nbytes(tensor))
         yield tensor.SerializeToString(deterministic=True)
     yield _fields(model.graph, lambda number: number > INITIALIZER)
     yield _fields(model, lambda number: number > GRAPH)
@@ -44,12 +52,3 @@ def _fields(message: onnx.ModelProto | onnx.GraphProto, keeps: Callable[[int], b
     copy_fields(message, part, keeps)
     data: bytes = part.SerializeToString(deterministic=True)
     return data
-
-
-def _head(number: int, length: int) -> bytes:
-    """Return a field's number and length, as varints (protobuf.dev/programming-guides/encoding)."""
-    found = [number << 3 | 2]
-    while length > 0x7F:
-        found.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes([*found, length])

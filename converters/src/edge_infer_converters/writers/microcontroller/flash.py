@@ -1,0 +1,57 @@
+"""What a model takes of a Cortex-M4: flash and stack, before anything is compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.kernels.declarations import KERNELS
+
+if TYPE_CHECKING:
+    from edge_infer_converters.writers.microcontroller.layout import Layout
+
+#: Bytes of each kernel with all that it needs, compiled alone by arm-none-eabi-gcc 12.2: `-Os` for size, `-O2` for
+#: speed, with DSP instructions. A test compiles them again.
+SIZES: dict[str, dict[str, int]] = {
+    "size": {
+        "convolution_int8": 802, "depthwise_int8": 548, "convolution_hybrid": 738, "convolution_float": 534,
+        "depthwise_float": 476, "average_pool_int8": 302, "average_pool_uint8": 298, "max_pool_int8": 252,
+        "average_pool_float": 368, "max_pool_float": 352, "mean_int8": 176, "mean_int8_fixed": 176, "mean_float": 134,
+        "add_int8": 200, "add_int8_fixed": 332, "multiply_int8": 296, "multiply_int8_fixed": 272, "binary_float": 360,
+        "unary_float": 1252, "table_int8": 34, "softmax_int8": 194, "softmax_int8_fixed": 564, "softmax_float": 932,
+        "copy": 180, "fill": 38, "flip_sign": 30, "quantize_float": 144, "quantize_float_fixed": 176,
+        "requantize": 180, "quantize_rows": 972, "dequantize_int8": 50, "resize_nearest": 408,
+        "resize_bilinear_float": 768, "resize_bilinear_int8": 540, "resize_bilinear_int8_fixed": 652,
+        "lstm_int8": 1388, "lstm_float": 1300, "svdf_int8": 542, "trees": 398, "arg_max": 120, "normalize_rows": 182,
+        "distances": 174, "pair_votes": 1496, "gather": 88,
+    },
+    "speed": {
+        "convolution_int8": 2156, "depthwise_int8": 1580, "convolution_hybrid": 972, "convolution_float": 752,
+        "depthwise_float": 676, "average_pool_int8": 356, "average_pool_uint8": 368, "max_pool_int8": 320,
+        "average_pool_float": 528, "max_pool_float": 508, "mean_int8": 220, "mean_int8_fixed": 236, "mean_float": 160,
+        "add_int8": 232, "add_int8_fixed": 572, "multiply_int8": 332, "multiply_int8_fixed": 364, "binary_float": 588,
+        "unary_float": 1676, "table_int8": 56, "softmax_int8": 220, "softmax_int8_fixed": 708, "softmax_float": 1044,
+        "copy": 216, "fill": 56, "flip_sign": 52, "quantize_float": 152, "quantize_float_fixed": 200,
+        "requantize": 244, "quantize_rows": 1216, "dequantize_int8": 56, "resize_nearest": 660,
+        "resize_bilinear_float": 872, "resize_bilinear_int8": 636, "resize_bilinear_int8_fixed": 836,
+        "lstm_int8": 1976, "lstm_float": 1476, "svdf_int8": 620, "trees": 496, "arg_max": 144, "normalize_rows": 276,
+        "distances": 240, "pair_votes": 1780, "gather": 108, "connected_int8": 528,
+    },
+}  # fmt: skip
+#: The most that a run takes of the stack: its own frame, a kernel's and those of what that calls.
+STACK_BYTES = {"size": 400, "speed": 512}
+_CALL_BYTES = 6
+
+
+def flash_bytes(layout: Layout, way: str) -> int:
+    """Estimate the bytes of code and constants on a Cortex-M4, from above.
+
+    Args:
+        layout: The model.
+        way: `size` or `speed`.
+    """
+    total = sum(one.data.nbytes for one in layout.arrays)
+    total += sum(SIZES[way][name] for name in {layer.kernel for layer in layout.layers})
+    for layer in layout.layers:
+        declared = KERNELS[layer.call.kernel]
+        total += _CALL_BYTES + 4 * len(declared.tensors) + 2 * len(declared.integers) + 4 * len(declared.floats)
+    return total

@@ -1,0 +1,144 @@
+"""The C of the kernels: blocks of text, of which a model takes those that it names.
+
+A file of `source/` is a list of blocks with empty lines between them, none inside. A block defines a function, a struct
+or a macro, and is taken where another one taken, or a call, has its name in it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.kernels.declarations import KERNELS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FOLDER = Path(__file__).parent / "source"
+#: In the order in which their blocks are written.
+_FILES = (
+    *("arithmetic", "windows", "columns", "pools", "elements", "moves", "resize", "lstm", "hybrid", "svdf"),
+    *("trees", "rows"),
+)
+#: The file of each way to compute int8 convolutions; both have blocks of the same names.
+_OF_WAY = {"size": "windows", "speed": "columns"}
+_DEFINED = re.compile(
+    r"^(?:static [\w\s*]+?[\s*](\w+)\(|struct (\w+) \{|#define (\w+)|enum \{ ([\w, ]+) \};)", re.MULTILINE
+)
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_]\w+")
+_RESULT = re.compile(r"RESULT\(([^,]+), ([^)]+)\)")
+_BOUNDS = "a->output_zero, a->low, a->high)"
+#: What an int8 kernel makes of the sum of a channel, by the end of the kernel's name in the program.
+_ROUNDED = rf"float_result(\1, a->multipliers[\2], {_BOUNDS}"
+_FIXED = rf"fixed_result(\1, a->multipliers[\2], a->shifts[\2], {_BOUNDS}"
+_ONCE = _FIXED.replace("fixed_result", "once_result")
+_EITHER = rf"a->single ? {_ONCE}\n : {_FIXED}"
+#: Rows of a matrix that are computed one by one, without columns of int16.
+_FEW_ROWS = 2
+
+
+class Block(NamedTuple):
+    """A piece of C.
+
+    Attributes:
+        text: The block.
+        names: What it defines.
+        words: The names that it may need.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    words: frozenset[str]
+
+
+@cache
+def blocks(way: str) -> tuple[Block, ...]:
+    """Return all blocks in their order.
+
+    Args:
+        way: `size` or `speed`: how int8 convolutions are computed.
+    """
+    found: dict[str, Block] = {}
+    for name in _FILES:
+        if name in _OF_WAY.values() and name != _OF_WAY[way] and way == "size":
+            continue
+        for text in (_FOLDER / f"{name}.c").read_text().strip().split("\n\n"):
+            names = [word for match in _DEFINED.findall(text) for part in match for word in part.split(", ") if word]
+            block = Block(text, tuple(names), frozenset(_WORD.findall(_COMMENT.sub("", text))))
+            for name in names:  # a later file replaces a block of an earlier one
+                found.pop(name, None)
+                found[name] = block
+    return tuple({id(block): block for block in found.values()}.values())
+
+
+def c_name(kernel: str, integers: Mapping[str, int], way: str) -> str:
+    """Return the name in C of the kernel of a call.
+
+    A convolution has one rounding in a model, which its name leaves out. For speed a fully connected layer has a kernel
+    of its own.
+    """
+    if not kernel.startswith(("convolution_int8", "depthwise_int8")):
+        return kernel
+    is_connected = (
+        integers["kernel_height"] == 1
+        and integers["kernel_width"] == 1
+        and integers["output_width"] == 1
+        and integers["input_width"] == 1
+        and integers["stride_height"] == 1
+        and integers["output_height"] == integers["input_height"]
+        and integers["output_height"] < _FEW_ROWS
+    )
+    if way == "speed" and is_connected and kernel.startswith("convolution"):
+        return "connected_int8"
+    return kernel.removesuffix("_fixed")
+
+
+def needed(kernels: Mapping[str, str], way: str, single: Mapping[str, bool]) -> list[str]:
+    """Return the blocks that kernels need, in their order.
+
+    Args:
+        kernels: By their names in C the names in the program.
+        way: `size` or `speed`.
+        single: By their names in C whether all layers are rounded once, or none; others are asked while they run.
+    """
+    results = {}
+    for name, kernel in kernels.items():
+        if kernel.startswith(("convolution_int8", "depthwise_int8")):
+            is_asked = name not in single and "single" in KERNELS[kernel].integers
+            fixed = _EITHER if is_asked else _ONCE if single.get(name) else _FIXED
+            results[name] = fixed if kernel.endswith("_fixed") else _ROUNDED
+    wanted = set(kernels)
+    texts: dict[int, str] = {}
+    everything = blocks(way)
+    while True:
+        more = [block for block in everything if wanted.intersection(block.names) and id(block) not in texts]
+        if not more:
+            break
+        for block in more:
+            text = block.text
+            for name in block.names:
+                if name in results:
+                    text = _with_result(text, results[name])
+            texts[id(block)] = text
+            wanted |= set(_WORD.findall(_COMMENT.sub("", text)))
+    return [texts[id(block)] for block in everything if id(block) in texts]
+
+
+def _with_result(text: str, result: str) -> str:
+    """Write the rounding of a kernel into it, in lines of at most 120 columns."""
+    lines = []
+    for line in text.split("\n"):
+        made = _RESULT.sub(result, line)
+        if made == line:
+            lines.append(line)
+            continue
+        first, *rest = made.split("\n")
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        if not rest and len(first) > 120:
+            head, _, tail = first.partition(" = ")
+            first, rest = f"{head} =", [tail]
+        lines += [first, *(indent + one.strip() for one in rest)]
+    return "\n".join(lines)

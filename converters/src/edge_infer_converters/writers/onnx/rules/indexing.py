@@ -1,0 +1,147 @@
+"""Slices, gathers, the places of the largest, sums so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_infer.errors import UnsupportedModel
+from edge_infer_converters.writers.onnx.rules.reading import constant, option, tensor
+from edge_infer_converters.writers.onnx.rules.shape import move, stored
+
+if TYPE_CHECKING:
+    from edge_infer_converters.writers.onnx.graph import Graph
+    from edge_infer_converters.writers.tflite.graph import Operator
+
+#: Behind the end of every axis, for Slice.
+_END = 2**31 - 1
+
+
+def cut(operator: Operator, graph: Graph) -> None:
+    """From a place on, so many; -1 stands for all that are left."""
+    given, output = tensor(operator, 0), operator.outputs[0]
+    value, is_stored = stored(graph, given, output)
+    begin = constant(operator, 1).reshape(-1).astype(np.int64)
+    sizes = constant(operator, 2).reshape(-1).astype(np.int64)
+    ends = np.where(sizes < 0, _END, begin + sizes)
+    inputs = [value, graph.integers(*begin.tolist()), graph.integers(*ends.tolist())]
+    move(graph, output, graph.node("Slice", inputs), is_stored=is_stored)
+
+
+def strided_slice(operator: Operator, graph: Graph) -> None:
+    """As Python's slices; axes may be added, and those of one index dropped."""
+    given, output = tensor(operator, 0), operator.outputs[0]
+    if option(operator, "ellipsisMask") or option(operator, "offset", default=False):
+        raise UnsupportedModel("an ellipsis or ends that count from the beginning")
+    begin, end, strides = (constant(operator, place).reshape(-1).tolist() for place in (1, 2, 3))
+    masks = {name: option(operator, name) for name in ("beginMask", "endMask", "newAxisMask", "shrinkAxisMask")}
+    value, is_stored = stored(graph, given, output)
+    starts, ends, steps, added, dropped = [], [], [], [], []
+    axis = place = 0
+    for i, (first, last, stride) in enumerate(zip(begin, end, strides, strict=True)):
+        is_set = {name: bool(mask >> i & 1) for name, mask in masks.items()}
+        if is_set["newAxisMask"]:
+            added.append(place)
+            place += 1
+            continue
+        if is_set["shrinkAxisMask"]:
+            starts.append(first)
+            ends.append(first + 1 if first != -1 else _END)
+            steps.append(1)
+            dropped.append(axis)
+        else:
+            starts.append((0 if stride > 0 else _END) if is_set["beginMask"] else first)
+            ends.append((_END if stride > 0 else -_END) if is_set["endMask"] else last)
+            steps.append(stride)
+            place += 1
+        axis += 1
+    lists = (starts, ends, range(axis), steps)
+    if axis:
+        value = graph.node("Slice", [value, *(graph.integers(*one) for one in lists)])
+    if dropped:
+        value = graph.node("Squeeze", [value, graph.integers(*dropped)])
+    if added:
+        value = graph.node("Unsqueeze", [value, graph.integers(*added)])
+    move(graph, output, value, is_stored=is_stored)
+
+
+def reverse(operator: Operator, graph: Graph) -> None:
+    """The elements of some axes from the last to the first."""
+    given, output = tensor(operator, 0), operator.outputs[0]
+    axes = [int(axis) % given.rank for axis in constant(operator, 1).reshape(-1)]
+    value, is_stored = stored(graph, given, output)
+    lists = ([-1] * len(axes), [-_END] * len(axes), axes, [-1] * len(axes))
+    result = graph.node("Slice", [value, *(graph.integers(*one) for one in lists)])
+    move(graph, output, result, is_stored=is_stored)
+
+
+def gather(operator: Operator, graph: Graph) -> None:
+    """Rows of a table along an axis."""
+    places = (1, 0) if operator.code == "EMBEDDING_LOOKUP" else (0, 1)
+    given, output = tensor(operator, places[0]), operator.outputs[0]
+    if option(operator, "batchDims"):
+        raise UnsupportedModel(f"{option(operator, 'batchDims')} axes of a batch")
+    value, is_stored = stored(graph, given, output)
+    inputs = [value, graph.raw(tensor(operator, places[1]))]
+    result = graph.node("Gather", inputs, axis=option(operator, "axis") % given.rank)
+    move(graph, output, result, is_stored=is_stored)
+
+
+def gather_nd(operator: Operator, graph: Graph) -> None:
+    """Elements or parts by the indices of several axes."""
+    given, output = tensor(operator, 0), operator.outputs[0]
+    value, is_stored = stored(graph, given, output)
+    places = graph.node("Cast", [graph.raw(tensor(operator, 1))], to=7)
+    move(graph, output, graph.node("GatherND", [value, places]), is_stored=is_stored)
+
+
+def arg(operator: Operator, graph: Graph) -> None:
+    """The place of the largest or smallest, the first of equal ones."""
+    given, output = tensor(operator, 0), operator.outputs[0]
+    axis = int(constant(operator, 1).reshape(-1)[0]) % given.rank
+    kind = "ArgMax" if operator.code == "ARG_MAX" else "ArgMin"
+    found = graph.node(kind, [graph.raw(given)], axis=axis, keepdims=0)
+    graph.give_raw(output, found if output.dtype == np.int64 else graph.node("Cast", [found], to=6))
+
+
+def top(operator: Operator, graph: Graph) -> None:
+    """The largest of the last axis in order, and their places."""
+    given = tensor(operator, 0)
+    count = graph.node("Reshape", [graph.node("Cast", [graph.raw(tensor(operator, 1))], to=7), graph.integers(1)])
+    values, places = graph.node("TopK", [graph.real(given), count], count=2, axis=-1)
+    graph.give(operator.outputs[0], values)
+    graph.give_raw(operator.outputs[1], graph.node("Cast", [places], to=6))
+
+
+def cumulative_sum(operator: Operator, graph: Graph) -> None:
+    """Sums so far along an axis."""
+    given, output = tensor(operator, 0), operator.outputs[0]
+    axis = graph.constant(np.array(int(constant(operator, 1).reshape(-1)[0]), np.int64))
+    flags: dict[str, Any] = {name: int(option(operator, name, default=False)) for name in ("exclusive", "reverse")}
+    graph.give(output, graph.node("CumSum", [graph.real(given), axis], **flags))
+
+
+def one_hot(operator: Operator, graph: Graph) -> None:
+    """A vector that is on at one place, for each index."""
+    output = operator.outputs[0]
+    depth = graph.node("Reshape", [graph.raw(tensor(operator, 1)), graph.integers(1)])
+    ends = [graph.node("Reshape", [graph.raw(tensor(operator, place)), graph.integers(1)]) for place in (3, 2)]
+    values = graph.node("Concat", ends, axis=0)
+    places = graph.raw(tensor(operator, 0))
+    graph.give_raw(output, graph.node("OneHot", [places, depth, values], axis=option(operator, "axis", -1)))
+
+
+RULES = {
+    "SLICE": cut,
+    "STRIDED_SLICE": strided_slice,
+    "REVERSE_V2": reverse,
+    "GATHER": gather,
+    "EMBEDDING_LOOKUP": gather,
+    "GATHER_ND": gather_nd,
+    "ARG_MAX": arg,
+    "ARG_MIN": arg,
+    "TOPK_V2": top,
+    "CUMSUM": cumulative_sum,
+    "ONE_HOT": one_hot,
+}

@@ -1,0 +1,1 @@
+"""The studio as a static folder: pages, modules, engines and bundles, for any host of files."""

@@ -1,0 +1,366 @@
+"""Models in C compute what LiteRT or TFLite Micro computes: on this machine, and on an emulated Cortex-M4."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_infer.errors import ConversionError, InputError
+from edge_infer_converters.compilation import compile_to_c
+from edge_infer_converters.compile_command import compile_
+from edge_infer_converters.writers.compiled.calls import Value
+from edge_infer_converters.writers.microcontroller import memory
+from edge_infer_converters.writers.microcontroller.flash import SIZES, STACK_BYTES, flash_bytes
+from edge_infer_converters.writers.microcontroller.names import KEYWORDS, prefix_of
+from tests.support import real_models
+from tests.support.microcontroller import kernel_sizes, networks
+from tests.support.zoo import model as onnx_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edge_infer_converters.writers.microcontroller.writer import Folder
+
+ZOO = real_models.folder()
+WAYS = ("size", "speed")
+STRICT = "-std=c99 -O1 -g -Wall -Wextra -Werror -pedantic -ffp-contract=off"
+SANITIZED = f"{STRICT} -fsanitize=address,undefined -fno-sanitize-recover=all"
+#: What this machine has for a Cortex-M4 and for an AVR; `tests/setup.sh all` installs them.
+ARM = shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")
+needs_arm = pytest.mark.skipif(not ARM, reason="no arm-none-eabi-gcc and qemu-system-arm: tests/setup.sh all")
+#: Real models and the roundings that they have: TFLite Micro has no layers of int8 weights beside floats, for one.
+NETS = {
+    **dict.fromkeys(
+        ("kws_int8", "resnet8_int8", "vww_int8", "ad01_int8", "micro_speech", "str_ww", "microflow_sine"),
+        ("reference", "tflm", "litert"),
+    ),
+    **dict.fromkeys(("person_detect", "keyword_scrambled"), ("tflm",)),
+    **dict.fromkeys(
+        ("mww_alexa_v1", "vad_stream", "vad_nonstream", "blazeface_int8", "mbv1_025_128_u8", "kws_f32", "vww_f32"),
+        ("reference", "litert"),
+    ),
+    **dict.fromkeys(("coral_lstm", "tflm_lstm_int8", "ad01_f32", "resnet8_f32", "tflm_lstm"), ("reference",)),
+}
+
+
+def written(folder: Path, made: Folder) -> Path:
+    folder.mkdir(exist_ok=True)
+    for path, text in made.files.items():
+        (folder / path).write_text(text)
+    return folder
+
+
+def make(folder: Path, *targets: str, flags: str = SANITIZED) -> str:
+    command = ["make", "-s", "-C", str(folder), f"CFLAGS={flags}", *targets]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("rounding", "way"), [("reference", "size"), ("litert", "speed")])
+def test_a_network_in_c_gives_the_bytes_of_litert(tmp_path: Path, rounding: str, way: str) -> None:
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    content = networks.residual()
+    made, checked = compile_to_c(content, "residual.tflite", "net", rounding, way)
+    folder = written(tmp_path, made)
+
+    assert "net: 2 of 2 goldens as they should be" in make(
+        folder, "test", flags=SANITIZED if way == "speed" else STRICT
+    )
+    make(folder, "net", flags=STRICT)
+    assert checked.startswith("equal to LiteRT")
+    resolver = OpResolverType.AUTO if rounding == "litert" else OpResolverType.BUILTIN_REF
+    engine: Any = Interpreter(model_content=content, experimental_op_resolver_type=resolver)
+    engine.allocate_tensors()
+    for seed in range(3):
+        image = np.random.default_rng(seed).integers(-128, 128, (1, 11, 9, 3)).astype(np.int8)
+        np.save(tmp_path / "in.npy", image)
+        with (tmp_path / "in.npy").open("rb") as source, (tmp_path / "out.npy").open("wb") as target:
+            subprocess.run([folder / "net"], stdin=source, stdout=target, check=True)
+        engine.set_tensor(engine.get_input_details()[0]["index"], image)
+        engine.invoke()
+        want = engine.get_tensor(engine.get_output_details()[0]["index"])
+        assert np.array_equal(np.load(tmp_path / "out.npy"), want)
+
+
+def test_the_test_in_c_fails_where_a_byte_differs(tmp_path: Path) -> None:
+    made, _ = compile_to_c(networks.residual(), "residual.tflite", "net")
+    folder = written(tmp_path, made)
+    text = (folder / "test_main.c").read_text()
+    head, _, tail = text.partition("outputs_0[2][5] = {\n  {\n  ")
+    first, _, rest = tail.partition(",")
+    (folder / "test_main.c").write_text(f"{head}outputs_0[2][5] = {{\n  {{\n  {int(first) ^ 1},{rest}")
+
+    done = subprocess.run(["make", "-s", "-C", str(folder), "test"], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode != 0
+    assert "golden 0 differs" in done.stdout
+
+
+def test_the_program_for_files_says_what_is_wrong_with_them(tmp_path: Path) -> None:
+    folder = written(tmp_path, compile_to_c(networks.residual(), "residual.tflite", "net").folder)
+    make(folder, "net", flags="-std=c99")
+    whole = np.zeros((1, 11, 9, 3), np.int8)
+    np.save(tmp_path / "whole.npy", whole)
+    np.save(tmp_path / "floats.npy", whole.astype(np.float32))
+    np.save(tmp_path / "turned.npy", np.asfortranarray(whole.repeat(2, 0)))
+    valid = (tmp_path / "whole.npy").read_bytes()
+    cases = {
+        b"": "expected a .npy file",
+        b"PK\x03\x04" + bytes(20): "expected a .npy file",
+        valid[:60]: "the .npy header",
+        valid[:-1]: "fewer elements",
+        valid + b"x": "more follows",
+        (tmp_path / "floats.npy").read_bytes(): "expected an array of '|i1'",
+        (tmp_path / "turned.npy").read_bytes(): "C order",
+    }
+    for data, said in cases.items():
+        done = subprocess.run([folder / "net"], input=data, capture_output=True, timeout=20)
+        assert done.returncode == 1
+        assert said in done.stderr.decode()
+
+
+def test_the_command_prints_what_a_board_needs_before_it_writes(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(networks.residual())
+    command = [str(tmp_path / "net.tflite"), "-o", str(tmp_path / "out"), "--to", "c"]
+
+    plain = CliRunner().invoke(compile_, [*command, "--timeline", str(tmp_path / "arena.svg")])
+    found = json.loads(CliRunner().invoke(compile_, [*command, "--optimize", "speed", "--json"]).stdout)
+
+    assert "RAM " in plain.output
+    assert "Flash about" in plain.output
+    assert (tmp_path / "arena.svg").read_text().startswith("<svg")
+    assert sorted(found["files"]) == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert f"#define NET_ARENA_BYTES {found['arena_bytes']}" in (tmp_path / "out/net.h").read_text()
+    assert found["multiply_accumulates"] == sum(layer["multiply_accumulates"] for layer in found["layers"]) > 0
+
+
+def test_an_arena_over_the_limit_names_the_layer_and_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(networks.residual())
+    out = tmp_path / "out"
+
+    done = CliRunner().invoke(
+        compile_, [str(tmp_path / "net.tflite"), "-o", str(out), "--to", "c", "--arena-max", "1kB"]
+    )
+
+    assert isinstance(done.exception, ConversionError)
+    assert "expected at most 1000; operator" in done.exception.message
+    assert "--arena-max" in done.exception.hint
+    assert not out.exists()
+
+
+def test_what_cannot_be_c_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(networks.residual())
+    cases = {
+        ("--to", "c", "--prefix", "while"): InputError,
+        ("--to", "c", "--prefix", "1st"): InputError,
+        ("--to", "page", "--prefix", "net"): InputError,
+        ("--to", "wasm", "--optimize", "speed"): InputError,
+        ("--to", "c", "--arena-max", "much"): SystemExit,
+        ("--to", "c", "--arena-max", "0"): SystemExit,
+    }
+    for options, expected in cases.items():
+        done = CliRunner().invoke(compile_, [str(tmp_path / "net.tflite"), "-o", str(tmp_path / "out"), *options])
+        assert isinstance(done.exception, expected), options
+        assert not (tmp_path / "out").exists()
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(name=st.text(max_size=60))
+def test_any_file_name_gives_a_name_in_c(name: str) -> None:
+    found = prefix_of(name, None)
+
+    assert prefix_of("any", found) == found
+    assert found.isidentifier()
+    assert found.isascii()
+    assert found not in KEYWORDS
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data(), depthwise=st.booleans())
+def test_no_output_overwrites_what_is_still_read(data: st.DataObject, depthwise: bool) -> None:
+    draw = data.draw
+    given_channels = draw(st.integers(1, 4))
+    sizes: dict[str, int] = {"batch": draw(st.integers(1, 2)), "input_channels": given_channels}
+    sizes["output_channels"] = given_channels if depthwise else draw(st.integers(1, 6))
+    for side, pad in (("height", "pad_top"), ("width", "pad_left")):
+        kernel, stride = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+        sizes |= {f"kernel_{side}": kernel, f"stride_{side}": stride, pad: draw(st.integers(0, kernel - 1))}
+        sizes[f"input_{side}"] = draw(st.integers(kernel, 6))
+        sizes[f"output_{side}"] = (sizes[f"input_{side}"] + sizes[pad] - kernel) // stride + 1
+    kernel_name = "depthwise_int8" if depthwise else "convolution_int8"
+    below = memory.distance(kernel_name, sizes, 1, in_columns=False)
+
+    image = sizes["batch"] * sizes["input_height"] * sizes["input_width"] * given_channels
+    places = sizes["batch"] * sizes["output_height"] * sizes["output_width"]
+    cells = [*range(-below, 0), *range(max(image, places * sizes["output_channels"]) + below)]
+    held = dict.fromkeys(cells, -1) | {i: i for i in range(image)}  # the input starts at 0, the output below it
+    written_to = -below
+    for place in range(places):
+        for channel in range(sizes["output_channels"]):
+            for cell in _window(sizes, place, channel if depthwise else None):
+                assert held[cell] == cell
+            held[written_to] = -1
+            written_to += 1
+
+
+def _window(sizes: dict[str, int], place: int, channel: int | None) -> list[int]:
+    """Return the elements of the input that a place of the output sees."""
+    height, width, channels = (sizes[f"input_{name}"] for name in ("height", "width", "channels"))
+    rest, ox = divmod(place, sizes["output_width"])
+    batch, oy = divmod(rest, sizes["output_height"])
+    top, left = oy * sizes["stride_height"] - sizes["pad_top"], ox * sizes["stride_width"] - sizes["pad_left"]
+    return [
+        ((batch * height + y) * width + x) * channels + c
+        for y in range(max(top, 0), min(top + sizes["kernel_height"], height))
+        for x in range(max(left, 0), min(left + sizes["kernel_width"], width))
+        for c in (range(channels) if channel is None else [channel])
+    ]
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 400), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=12),
+    distances=st.lists(st.integers(0, 200), max_size=4),
+)
+def test_values_of_one_time_lie_apart(sizes: list[tuple[int, int, int]], distances: list[int]) -> None:
+    values = [Value(str(i), size, None, first, first + length) for i, (size, first, length) in enumerate(sizes)]
+    pairs = zip(values, values[1:], distances, strict=False)
+    over = [memory.Over(a, b, below) for a, b, below in pairs]
+
+    plan = memory.place(values, over, 4)
+
+    allowed = {(one.output.name, one.given.name): one.distance for one in over}
+    for i, a in enumerate(values):
+        for b in values[i + 1 :]:
+            start, other = plan.places[id(a)], plan.places[id(b)]
+            if a.last < b.first or b.last < a.first or start + a.nbytes <= other or other + b.nbytes <= start:
+                continue
+            assert start + allowed.get((a.name, b.name), 2**30) <= other
+    assert plan.nbytes == max(plan.places[id(one)] + one.nbytes for one in values)
+
+
+def test_floats_and_variables_in_c(tmp_path: Path) -> None:
+    from onnx import helper
+
+    from edge_infer_converters.writers import tflite
+    from tests.support import zoo
+
+    rng = np.random.default_rng(2)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Tanh", ["c"], ["t"]),
+        helper.make_node("GlobalAveragePool", ["t"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Softmax", ["f"], ["y"]),
+    ]
+    filters = {"w": rng.normal(size=(5, 2, 3, 3)).astype(np.float32)}
+    import onnx
+
+    proto = onnx_model(nodes, [zoo.value("x", [1, 2, 6, 7])], [zoo.value("y", [1, 5])], filters)
+    content = tflite.write(onnx.shape_inference.infer_shapes(onnx.load_from_string(proto))).data
+    folder = written(tmp_path, compile_to_c(content, "floats", "floats").folder)
+
+    assert "2 of 2 goldens" in make(folder, "test", flags=STRICT)
+    assert "<math.h>" in (folder / "floats.c").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(ZOO is None, reason="EDGE_INFER_ZOO names no folder of real models")
+@pytest.mark.parametrize("name", NETS)
+def test_a_real_network_gives_its_bytes_here_and_on_a_cortex_m4(name: str, tmp_path: Path) -> None:
+    assert ZOO is not None
+    content = (ZOO / f"{name}.tflite").read_bytes()
+    for rounding in NETS[name]:
+        if rounding == "tflm":
+            pytest.importorskip("tflite_micro")
+        for way in WAYS:
+            made, checked = compile_to_c(content, name, "net", rounding, way, goldens=4)
+            assert checked.startswith("equal to")
+            folder = written(tmp_path / f"{rounding}_{way}", made)
+            assert "net: 4 of 4 goldens" in make(folder, "test")
+            if ARM:
+                assert "net: 4 of 4 goldens" in make(folder, "qemu")
+                assert flash_of(folder) <= flash_bytes(made.layout, way) * 1.05
+
+
+def flash_of(folder: Path) -> int:
+    return int(make(folder, "size").split("\n")[1].split()[0])
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # of scikit-learn, of few steps and of what it will drop
+@pytest.mark.parametrize("name", ["forest", "boosting", "logistic", "machine", "means", "network"])
+def test_a_model_over_tables_in_c(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("skl2onnx")
+    import onnx
+    from sklearn import cluster, datasets, ensemble, linear_model, neural_network, svm
+
+    from edge_infer_converters.sources import sklearn
+
+    rows, labels = datasets.load_iris(return_X_y=True)
+    estimators: dict[str, Any] = {
+        "forest": ensemble.RandomForestClassifier(10, random_state=0),
+        "boosting": ensemble.GradientBoostingRegressor(n_estimators=8, random_state=0),
+        "logistic": linear_model.LogisticRegression(max_iter=1000),
+        "machine": svm.SVC(probability=True, random_state=0),
+        "means": cluster.KMeans(3, n_init=2, random_state=0),
+        "network": neural_network.MLPClassifier((8,), max_iter=60, random_state=0),
+    }
+    sklearn.export(estimators[name].fit(rows.astype(np.float32), labels), tmp_path / "model.onnx", "the estimator")
+
+    made, checked = compile_to_c(onnx.load(tmp_path / "model.onnx"), name, "table")
+
+    assert checked.startswith("equal to onnxruntime")
+    assert "2 of 2 goldens" in make(written(tmp_path / "c", made), "test")
+    if ARM:
+        assert "2 of 2 goldens" in make(tmp_path / "c", "qemu")
+
+
+@needs_arm
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+def test_the_sizes_of_the_kernels_are_those_of_the_compiler(way: str, tmp_path: Path) -> None:
+    for name, kernel in kernel_sizes.names(way).items():
+        assert kernel_sizes.measure(name, kernel, way, tmp_path) == pytest.approx(SIZES[way][name], rel=0.15, abs=40)
+
+
+@needs_arm
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+def test_the_stack_is_bounded(way: str, tmp_path: Path) -> None:
+    folder = written(tmp_path, compile_to_c(networks.residual(), "residual", "net", "reference", way).folder)
+    level = kernel_sizes.LEVELS[way]
+    command = [*kernel_sizes.ARM[:5], level, "-fstack-usage", "-c", "-o", str(folder / "net.o"), str(folder / "net.c")]
+
+    subprocess.run(command, check=True)
+
+    lines = [line.split("\t") for line in (folder / "net.su").read_text().split("\n") if line]
+    assert all(kind == "static" for _, _, kind in lines)
+    assert sum(sorted((int(size) for _, size, _ in lines), reverse=True)[:3]) <= STACK_BYTES[way]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("avr-gcc") or ZOO is None, reason="no avr-gcc, or no real models")
+def test_the_sine_fits_an_avr(tmp_path: Path) -> None:
+    assert ZOO is not None
+    content = (ZOO / "microflow_sine.tflite").read_bytes()
+    folder = written(tmp_path, compile_to_c(content, "sine", "sine").folder)
+    flags = ("-mmcu=atmega328p", "-std=c99", "-Os", "-Wall", "-Wextra", "-Werror", "-pedantic", "-c")
+
+    subprocess.run(["avr-gcc", *flags, "-o", "sine.o", "sine.c"], cwd=folder, check=True)
+
+    done = subprocess.run(["avr-size", "sine.o"], cwd=folder, capture_output=True, text=True, check=True)
+    text, data, bss = map(int, done.stdout.split("\n")[1].split()[:3])
+    assert text + data <= 4096
+    assert data + bss <= 2048

@@ -312,6 +312,8 @@ def test_a_roll_out_that_fails_is_halted_by_stage(host: str, publisher: Publishe
 
     assert answer["halts"] == [{"model": "linear", "sequence": 2, "stage": 1, "failed": 3, "tried": 23}]
     assert get(f"{host}/sync/v1/advice?model=other")["halts"] == []
+    with urlopen(f"{host}/sync/v1/advice") as response:
+        assert response.headers["Access-Control-Allow-Origin"] == "*", "pages of other origins ask, too"
 
 
 def test_the_fleet_forgets_who_was_not_heard_of_for_longest() -> None:

@@ -143,7 +143,7 @@ class StoreRoutes:
 
     async def advice(self, request: Request) -> Response:
         """Tell which roll-outs fail; devices that ask do not begin them."""
-        return json_answer({"halts": await self._halts(request.query_params.get("model"))}, NO_STORE)
+        return json_answer({"halts": await self._halts(request.query_params.get("model"))}, {**NO_STORE, **_PUBLIC})
 
     async def _halts(self, model: str | None) -> list[dict[str, object]]:
         return [halt._asdict() for halt in await to_thread.run_sync(self.fleet.halts, model)]

@@ -130,6 +130,10 @@ def test_only_the_timestamp_is_asked_for_again(host: str, publisher: Publisher) 
         assert timestamp.headers["Cache-Control"] == "no-cache"
         assert "immutable" in root.headers["Cache-Control"]
         assert root.headers["Access-Control-Allow-Origin"] == "*"
+    with pytest.raises(HTTPError) as caught:
+        urlopen(f"{host}/store/tuf/2.root.json")
+    with caught.value as missing:
+        assert (missing.status, missing.headers["Access-Control-Allow-Origin"]) == (404, "*"), "a page may read it, too"
 
 
 @pytest.mark.parametrize("path", ["../keys/root.pem", "tuf/../../keys/root.pem", "", "active.json", "tuf/.hidden"])

@@ -90,9 +90,7 @@ class StoreRoutes:
             raise PathNotFound(f"A store has no `/{path[:200]}`", hint="GET /store/tuf/timestamp.json", path=path[:200])
         try:
             response = await self._assets.answer(request, lambda: self._assets.open(safe_path(folder, path)))
-        except (
-            PathNotFound
-        ) as error:  # whoever looks for the next root, from another origin too, reads that there is none
+        except PathNotFound as error:  # a page of another origin reads that there is no newer root
             response = await handle_error(request, error)
         response.headers.update(_PUBLIC)
         if path != "tuf/timestamp.json" and response.status_code in (200, 206, 304):

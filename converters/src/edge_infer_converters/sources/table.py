@@ -116,7 +116,8 @@ def _are_numbered(names: Sequence[Any]) -> bool:
 
 def _takes_missing(estimator: Any) -> bool:
     """Tell whether a value may be NaN: boosters of trees take it, and estimators that say so."""
-    if type(estimator).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
+    made = getattr(estimator, "booster_", estimator)
+    if type(made).__module__.partition(".")[0] in ("lightgbm", "xgboost", "catboost"):
         return True
     try:
         from sklearn.utils import get_tags

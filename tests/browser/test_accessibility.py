@@ -12,6 +12,7 @@ from edge_infer.server.static.pages import find_web_root
 from tests.support.browser.npm_project import ROOT
 from tests.support.generation.bundles import write_bundle
 from tests.support.tasks.pipelines import colours, loudness, words
+from tests.support.tasks.tables import risk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.long
 
 _AXE = ROOT / "tests/bundlers/node_modules/axe-core/axe.min.js"
 _POST = [{"step": "post.softmax"}, {"step": "post.top_k"}]
-_MODELS = ["digits", "colours", "mood", "loud", "tiny"]
+_MODELS = ["digits", "colours", "mood", "loud", "risk", "tiny"]
 _RUN = """async () => {
     const { violations } = await axe.run(document, { resultTypes: ["violations"] });
     return violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" ")}`);
@@ -44,6 +45,7 @@ def studio(tmp_path_factory: pytest.TempPathFactory, digits_bundle: Path) -> Ite
         "colours": colours(folder / "colours"),
         "mood": words(folder / "mood", "text-classification", _POST, 2, ["bad", "good"], pooled=True),
         "loud": loudness(folder / "loud"),
+        "risk": risk(folder / "risk"),
         "tiny": write_bundle(folder / "tiny.bundle"),
         "broken": broken,
     }

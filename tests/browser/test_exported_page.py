@@ -52,8 +52,9 @@ def test_what_is_there_and_names_that_are_taken_are_refused(digits_bundle: Path,
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "index.html").write_text("mine")
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="is there already") as caught:
         write_site([digits_bundle], mine, find_web_root(), force=True)
+    assert "--force" not in str(caught.value.hint)
     with pytest.raises(InputError, match="Two bundles are named `digits`"):
         write_site([digits_bundle, digits_bundle], tmp_path / "site", find_web_root())
     with pytest.raises(InputError, match="bare model file"):

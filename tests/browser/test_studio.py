@@ -329,6 +329,17 @@ def _ran(page: BrowserPage, bundle: Path) -> Any:
     return ast.literal_eval(done.stdout)
 
 
+def test_golden_examples_that_do_not_come_are_said(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/digits", reduced_motion="reduce")
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+    page.do(lambda page: page.route("**/golden.safetensors", lambda route: route.fulfill(status=404)))
+
+    page.do(lambda page: page.click("text=Run the proof"))
+
+    assert "golden.safetensors" in page.do(lambda page: text_of(page, "section .notice.bad"))
+    assert page.do(lambda page: page.is_enabled("text=Run the proof"))
+
+
 def test_offline_now_cuts_the_network_and_goes_on_answering(open_page: Callable[..., BrowserPage], studio: str) -> None:
     page = open_page(f"{studio}/#/models/digits", reduced_motion="reduce")
     seven = "document.querySelector('.answer .big').textContent.startsWith('7')"

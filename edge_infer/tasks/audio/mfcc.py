@@ -40,7 +40,9 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
                 hint='put {"step": "audio.log_mel"} before, its `axes` frames_first and its `mels` large enough',
             )
         frames, mels = tensor.shape
-        table = tables.setdefault(mels, _cosines(mels, count, norm))
+        table = tables.get(mels)
+        if table is None:
+            table = tables[mels] = _cosines(mels, count, norm)
         values, made = flat(tensor), []
         for at in range(0, frames * mels, mels):
             row = values[at : at + mels]

@@ -63,7 +63,8 @@ def write_site(
     """
     if folder.exists() and not (force and (folder / LIST).is_file() and (folder / "studio").is_dir()):
         what = "and is not an exported page" if force else ""
-        raise InputError(f"`{folder}` is there already {what}".rstrip(), hint="--force replaces an exported page")
+        hint = "choose another folder" if force else "--force replaces an exported page"
+        raise InputError(f"`{folder}` is there already {what}".rstrip(), hint=hint)
     bundles = _named(sources)
     folder = folder.resolve()  # "." has no name, and no parent to build beside
     folder.parent.mkdir(parents=True, exist_ok=True)

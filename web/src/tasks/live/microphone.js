@@ -63,7 +63,8 @@ export async function* microphone(given, rate, capacity) {
   const stream = given ?? (await asked());
   const [track] = stream.getAudioTracks();
   if (!track) throw new InferError("the MediaStream has no sound", "input_error", { hint: "getUserMedia({ audio: true })" });
-  const context = new AudioContext({ sampleRate: rate });
+  /** @type {AudioContext | null} */
+  let context = null;
   const module = URL.createObjectURL(new Blob([WORKLET], { type: "text/javascript" }));
   const ring = new Ring(capacity);
   let isOver = track.readyState === "ended";
@@ -73,6 +74,7 @@ export async function* microphone(given, rate, capacity) {
     wake();
   };
   try {
+    context = new AudioContext({ sampleRate: rate });
     await context.audioWorklet.addModule(module);
     const node = new AudioWorkletNode(context, "edge-infer-sound", { numberOfOutputs: 0 });
     node.port.onmessage = ({ data }) => {
@@ -90,7 +92,7 @@ export async function* microphone(given, rate, capacity) {
   } finally {
     track.removeEventListener("ended", over);
     URL.revokeObjectURL(module);
-    await context.close();
+    await context?.close();
     if (!given) for (const one of stream.getTracks()) one.stop();
   }
 }

@@ -156,7 +156,7 @@ def read_columns(estimator: Any, features: int) -> tuple[Any, RawColumns] | None
     texts = {
         place for place, found in categories.items() if any(isinstance(one, str) for all_ in found for one in all_)
     }
-    if not texts and not has_frame:
+    if not texts and not has_frame and not any(map(_encoding, (part.made for part in parts))):
         return None
     columns = RawColumns(estimator, features)
     columns.used = sorted({place for part in parts for place in part.places})

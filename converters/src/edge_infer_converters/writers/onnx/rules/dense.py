@@ -28,14 +28,18 @@ def fully_connected(operator: Operator, graph: Graph) -> None:
     if (bias := optional(operator, 2)) is not None:
         inputs.append(graph.real(bias))
     result = graph.activated(graph.node("Gemm", inputs, transB=1), option(operator, "fusedActivationFunction"), output)
-    if output.rank != 2:
+    if output.signature.count(-1) > 1:
+        kept = graph.node("Slice", [graph.node("Shape", [graph.raw(given)]), graph.integers(0), graph.integers(-1)])
+        shape = graph.node("Concat", [kept, graph.integers(weights.shape[0])], axis=0)
+        result = graph.node("Reshape", [result, shape])
+    elif output.rank != 2:
         free = output.signature if output.signature.count(-1) == 1 else (-1, *output.shape[1:])
         result = graph.reshaped(result, free)
     graph.give(output, result)
 
 
 def batch_matmul(operator: Operator, graph: Graph) -> None:
-    """Matrices of the last two axes, each of which may be transposed first."""
+    """Matrices of the last two axes, each of which may be transposed first; floats beside integers are rounded."""
     sides = []
     for place, name in enumerate(("adjX", "adjY")):
         one = tensor(operator, place)
@@ -44,6 +48,7 @@ def batch_matmul(operator: Operator, graph: Graph) -> None:
             order = (*range(one.rank - 2), one.rank - 1, one.rank - 2)
             value = graph.node("Transpose", [value], perm=order)
         sides.append(value)
+    sides[0] = rounded(operator, graph, sides[0], -1)
     graph.give(operator.outputs[0], graph.node("MatMul", sides))
 
 

@@ -97,6 +97,7 @@ kernels: setup ## Build the kernels of compiled models again, for the page and e
 
 docs: setup ## Write the generated pages of docs/reference again
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/estimators.py
 
 pictures: setup ## Draw the pictures of the documents again (needs a Chromium)
 	$(BIN)/python docs/pictures/architecture.py

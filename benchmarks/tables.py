@@ -140,7 +140,7 @@ def agreement(folder: Path, rows: int) -> list[dict[str, Any]]:
     import edge_infer
 
     found = []
-    for name, made in {"light": light, "extreme": extreme}.items():
+    for name, made in {"light": light, "extreme": extreme, "histogram": histogram}.items():
         model, off, worst = made(), 0, 0.0
         with edge_infer.pipeline(bundle(folder, name), threads=1) as pipeline:
             for start in range(0, rows, 100_000):
@@ -149,7 +149,7 @@ def agreement(folder: Path, rows: int) -> list[dict[str, Any]]:
                 error = np.abs(ours - model.predict_proba(part)[:, 1])
                 off += int((error > 1e-4).sum())
                 worst = max(worst, float(error.max()))
-        library = {"light": "LightGBM", "extreme": "XGBoost"}[name]
+        library = {"light": "LightGBM", "extreme": "XGBoost", "histogram": "HistGradientBoosting"}[name]
         found.append(
             {
                 "name": f"{library}, {rows:,} rows",

@@ -51,7 +51,9 @@ def studio(tmp_path_factory: pytest.TempPathFactory, digits_bundle: Path) -> Ite
         yield server.url
 
 
-@pytest.mark.parametrize("view", ["", *(f"#/models/{name}" for name in _MODELS)], ids=["gallery", *_MODELS])
+@pytest.mark.parametrize(
+    "view", ["", "#/inspect", *(f"#/models/{name}" for name in _MODELS)], ids=["gallery", "inspect", *_MODELS]
+)
 @pytest.mark.parametrize("width", [360, 1440])
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_axe_finds_no_violation(

@@ -61,3 +61,16 @@ def test_what_is_there_and_names_that_are_taken_are_refused(digits_bundle: Path,
 
     assert (mine / "index.html").read_text() == "mine"
     assert list(tmp_path.iterdir()) == [mine]
+
+
+def test_a_page_is_replaced_from_within(digits_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site"
+    (site / "studio").mkdir(parents=True)
+    (site / "models.json").touch()
+    monkeypatch.chdir(site)
+
+    made = write_site([digits_bundle], Path(), find_web_root(), force=True)
+
+    assert made.models == ["digits"]
+    assert (site / "models.json").read_text()
+    assert list(tmp_path.iterdir()) == [site]

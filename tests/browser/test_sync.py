@@ -97,6 +97,16 @@ def test_a_page_installs_whole_and_updates_by_delta(page: BrowserPage, publisher
     assert updated(page)["update"]["changed"] is False
 
 
+def test_a_page_of_another_origin_follows_a_store(host: str, publisher: Publisher, open_page: Open) -> None:
+    with ServerThread(create_app({}, find_web_root())) as other:
+        page = open_page(f"{other.url}/blank.html")
+        page.evaluate(_OPEN.replace("edge+/store", f"edge+{host}/store"), {})
+        publisher.publish(2)
+        second = updated(page)
+
+    assert (second["update"]["version"], second["update"]["method"]) == ("2", "delta")
+
+
 def test_predictions_go_on_while_weights_are_swapped(page: BrowserPage, publisher: Publisher) -> None:
     opened(page)
     publisher.publish(2)

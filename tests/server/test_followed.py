@@ -159,6 +159,8 @@ def test_a_roll_out_that_fails_on_the_first_devices_is_not_begun_by_others(
     assert server.report(again, 0.1)
     with urlopen(f"{host}/fleet") as response:
         assert "rolled back by hand" in response.read().decode()
+    with urlopen(f"{host}/sync/v1/fleet") as response:
+        assert devices[0].name() not in [one["device"] for one in json.load(response)["failing"]]
 
 
 def in_page(asked: dict[str, str]) -> Any:

@@ -130,6 +130,10 @@ def test_only_the_timestamp_is_asked_for_again(host: str, publisher: Publisher) 
         assert timestamp.headers["Cache-Control"] == "no-cache"
         assert "immutable" in root.headers["Cache-Control"]
         assert root.headers["Access-Control-Allow-Origin"] == "*"
+    with pytest.raises(HTTPError) as caught:
+        urlopen(f"{host}/store/tuf/2.root.json")
+    with caught.value as missing:
+        assert (missing.status, missing.headers["Access-Control-Allow-Origin"]) == (404, "*"), "a page may read it, too"
 
 
 @pytest.mark.parametrize("path", ["../keys/root.pem", "tuf/../../keys/root.pem", "", "active.json", "tuf/.hidden"])
@@ -312,6 +316,8 @@ def test_a_roll_out_that_fails_is_halted_by_stage(host: str, publisher: Publishe
 
     assert answer["halts"] == [{"model": "linear", "sequence": 2, "stage": 1, "failed": 3, "tried": 23}]
     assert get(f"{host}/sync/v1/advice?model=other")["halts"] == []
+    with urlopen(f"{host}/sync/v1/advice") as response:
+        assert response.headers["Access-Control-Allow-Origin"] == "*", "pages of other origins ask, too"
 
 
 def test_the_fleet_forgets_who_was_not_heard_of_for_longest() -> None:

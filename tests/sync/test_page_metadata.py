@@ -85,6 +85,18 @@ def test_a_key_that_signs_twice_is_refused(publisher: Publisher) -> None:
     assert "twice" in in_javascript(publisher.folder, root=root)["message"]
 
 
+def test_a_length_that_is_no_number_bounds_nothing_and_is_refused(publisher: Publisher) -> None:
+    publisher.publish(1)
+    path = publisher.folder / "tuf/timestamp.json"
+    timestamp: Metadata[Timestamp] = Metadata.from_bytes(path.read_bytes())
+    timestamp.signed.snapshot_meta.length = "x"  # type: ignore[assignment]
+    timestamp.sign(load_keys(publisher.keys, "timestamp")[0])
+    path.write_bytes(timestamp.to_bytes())
+
+    root = (publisher.folder / "tuf/1.root.json").read_text()
+    assert "named with the length x" in in_javascript(publisher.folder, root=root)["message"]
+
+
 def test_devices_and_pages_check_keys_of_ed25519_ecdsa_and_rsa(publisher: Publisher, tmp_path: Path) -> None:
     publisher.publish(1)
     folder = publisher.folder / "tuf"

@@ -51,7 +51,9 @@ function hybrid(url, budgetMs) {
       if (error) throw error;
       return { y: { data: Float32Array.of(0), dtype: "float32", shape: [1] } };
     }).then(({ y }) => Number(y.data[0]));
-  return { run, tick: (/** @type {number} */ ms) => void (time += ms), report: () => fallback.reportOf(report) };
+  const call = (/** @type {Record<string, unknown>} */ given, /** @type {import("../src/page/fallback.js").RunOptions} */ options = {}) =>
+    fallback.run(specs, given, options, async () => assert.fail("it runs at the server"));
+  return { run, call, tick: (/** @type {number} */ ms) => void (time += ms), report: () => fallback.reportOf(report) };
 }
 
 test("a run that fails for want of memory goes to the server, one that fails otherwise does not", async () => {
@@ -96,6 +98,29 @@ test("a server that is slower still, or fails, is left for good", async () => {
   assert.match(String(failing.report().fallbacks.at(-1)), /^then here again: the server failed \(.*status 500\)/);
 });
 
+test("a wrong call is no fault of the server's", async () => {
+  const { run, report: told, call } = hybrid(await model((response) => good(response, [7])), 10);
+  for (const ms of [99, 11, 11, 11]) await run(ms);
+
+  await assert.rejects(call({ x: Float64Array.of(1) }), { code: "input_error" });
+  await assert.rejects(call({ x: Float32Array.of(1) }, { outputs: ["z"] }), { code: "input_error" });
+
+  assert.equal(await run(0), 7);
+  assert.deepEqual([told().device, told().fallbacks.length], ["remote", 1]);
+});
+
+test("a run is given up while the server is asked what it has", async () => {
+  const silent = await serve(() => {});
+  const { run, call } = hybrid(`${silent}/v2/models/m`, 10);
+  for (const ms of [99, 11, 11, 11]) await run(ms);
+  const control = new AbortController();
+
+  const given = call({ x: Float32Array.of(1) }, { signal: control.signal });
+  setTimeout(() => control.abort(new Error("given up")), 50);
+
+  await assert.rejects(given, /given up/);
+});
+
 test("another model on the server is refused", async () => {
   const url = await model((response) => good(response, [7]));
   const other = { inputs, outputs: [{ ...outputs[0], name: "z" }] };
@@ -107,6 +132,7 @@ test("what `load` is given is checked, and a key goes to the bundle's own server
   assert.deepEqual(fallbackOf(url, 5, bundle, "key"), { url, apiKey: "key", budgetMs: 5 });
   assert.equal(fallbackOf(url, undefined, "https://b.test/models/m", "key").apiKey, undefined);
   assert.throws(() => fallbackOf("https://a.test/models/m", undefined, bundle), { code: "input_error" });
+  assert.throws(() => fallbackOf("https://[/v2/models/m", undefined, bundle), { code: "input_error" });
   assert.throws(() => fallbackOf(url, 0, bundle), { code: "input_error" });
   const codes = ["unsupported_model", "backend_unavailable", "out_of_memory", "integrity_error", "fetch_error", "input_error"];
   assert.deepEqual(codes.map((code) => mayBeServed(new InferError("", code))), [true, true, true, false, false, false]);

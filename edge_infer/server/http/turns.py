@@ -36,8 +36,6 @@ _A_PASS = 2.0
 _ASKS_S = 0.05
 #: Whose line the open paths without a key have: what orchestrators ask does not wait behind requests that are refused.
 _OPEN = Tenant("\0open")
-
-
 _OPEN_PATHS = frozenset(one.encode() for one in OPEN_PATHS)
 
 

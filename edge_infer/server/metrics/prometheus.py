@@ -67,7 +67,8 @@ class Metrics:
         self._indexes = indexes
         self._refusals: Mapping[str, int] = {} if refusals is None else refusals
         self._triton_names = triton_names
-        self._verdicts: WeakKeyDictionary[Counters, Verdict] = WeakKeyDictionary()
+        #: By counters how many rows they had before it was decided about them, and what was found.
+        self._verdicts: WeakKeyDictionary[Counters, tuple[int, Verdict]] = WeakKeyDictionary()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)  # memory, CPU seconds, open files; nothing where there is no /proc
@@ -79,9 +80,10 @@ class Metrics:
             counters: Counters | None = getattr(model, "counters", None)
             if counters is None:
                 continue
+            rows = counters.rows  # more may be counted meanwhile
             known = self._verdicts.get(counters)
-            if known is None or known.rows != counters.rows:
-                self._verdicts[counters] = await asyncio.to_thread(decide, counters)
+            if known is None or known[0] != rows:
+                self._verdicts[counters] = (rows, await asyncio.to_thread(decide, counters))
 
     def text(self) -> bytes:
         """Write all metrics; what has drifted is what `judge` found last."""
@@ -166,7 +168,7 @@ def _variants(models: list[LoadedModel]) -> Iterator[Metric]:
     yield from (batches, in_use, switches)
 
 
-def _drift(models: list[LoadedModel], verdicts: Mapping[Counters, Verdict]) -> Iterator[Metric]:
+def _drift(models: list[LoadedModel], verdicts: Mapping[Counters, tuple[int, Verdict]]) -> Iterator[Metric]:
     """Give what was counted of the models' data, where `--drift` asks for it: the bins, and what they say."""
     if all(getattr(model, "counters", None) is None for model in models):
         return
@@ -185,7 +187,7 @@ def _drift(models: list[LoadedModel], verdicts: Mapping[Counters, Verdict]) -> I
         for name, counts in counters.counts.items():
             for i, count in enumerate(counts):
                 bins.add_metric([*labels, name, str(i)], count)
-        verdict = verdicts.get(counters)
+        _, verdict = verdicts.get(counters, (0, None))
         for one in verdict.findings if verdict is not None else ():
             found.add_metric([*labels, one.feature], int(one.drifted or one.missing_drifted))
             effect.add_metric([*labels, one.feature], one.effect)

@@ -11,6 +11,8 @@ from edge_infer.errors import InputError, listed
 #: A larger report is refused.
 MAX_REPORT_BYTES = 16 * 2**10
 RESULTS = ("ok", "current", "rolled_back", "held", "fetch_failed", "refused", "trial_failed", "error")
+#: Those of `RESULTS` that are faults.
+FAILURES = ("fetch_failed", "refused", "trial_failed", "error")
 KINDS = ("device", "page", "server")
 METHODS = ("", "none", "repair", "local", "delta", "full", "files")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")

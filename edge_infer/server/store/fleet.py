@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError, StoreError
 from edge_infer.server.errors import StorageFailed
+from edge_infer.server.protocol.reports import FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +118,7 @@ class Fleet:
         database.execute(
             f"INSERT OR REPLACE INTO devices ({_COLUMNS}, seen) VALUES ({', '.join('?' * 16)})", (*report, seen)
         )
-        has_failed = report.result in ("fetch_failed", "refused", "trial_failed", "error")
+        has_failed = report.result in FAILURES
         is_update = report.result == "ok"
         database.execute(
             "INSERT INTO totals VALUES (?, ?, ?, ?, ?) ON CONFLICT (model) DO UPDATE SET updates = updates + ?2, "
@@ -195,8 +196,9 @@ class Fleet:
     def failing(self, limit: int = 100) -> list[dict[str, Any]]:
         """List the devices whose last report was a failure, the last one first."""
         return self._rows(
-            f"SELECT {_COLUMNS}, seen FROM devices WHERE result NOT IN ('ok', 'current', 'held') ORDER BY seen DESC "
-            "LIMIT ?",
+            f"SELECT {_COLUMNS}, seen FROM devices WHERE result IN ({', '.join('?' * len(FAILURES))}) "
+            "ORDER BY seen DESC LIMIT ?",
+            *FAILURES,
             limit,
         )
 

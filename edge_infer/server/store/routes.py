@@ -14,7 +14,7 @@ from edge_infer.errors import InputError, Unauthorized
 from edge_infer.server.errors import PathNotFound
 from edge_infer.server.ingestion.bodies import read_body
 from edge_infer.server.protocol.reports import MAX_REPORT_BYTES, Report
-from edge_infer.server.responses import NO_STORE, json_answer
+from edge_infer.server.responses import NO_STORE, handle_error, json_answer
 from edge_infer.server.static.assets import safe_path
 from edge_infer.server.store.events import Events
 from edge_infer.server.store.fleet import Fleet
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from edge_infer.server.static.assets import Assets
 
 #: The store's files are public and signed: pages of other origins may read them, isolated ones too.
-_PUBLIC = {"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"}
+_PUBLIC = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Expose-Headers": "Content-Range",  # without it a page cannot go on with a pack that broke off
+    "Cross-Origin-Resource-Policy": "cross-origin",
+}
 _FOREVER = "public, max-age=31536000, immutable"
 _NO_STORE_HERE = "edge-infer serve STORE"
 
@@ -84,7 +88,10 @@ class StoreRoutes:
             raise PathNotFound("No store is hosted here", hint=_NO_STORE_HERE)
         if path.split("/")[0] not in ("tuf", "revisions", "packs"):
             raise PathNotFound(f"A store has no `/{path[:200]}`", hint="GET /store/tuf/timestamp.json", path=path[:200])
-        response = await self._assets.answer(request, lambda: self._assets.open(safe_path(folder, path)))
+        try:
+            response = await self._assets.answer(request, lambda: self._assets.open(safe_path(folder, path)))
+        except PathNotFound as error:  # a page of another origin reads that there is no newer root
+            response = await handle_error(request, error)
         response.headers.update(_PUBLIC)
         if path != "tuf/timestamp.json" and response.status_code in (200, 206, 304):
             response.headers["Cache-Control"] = _FOREVER
@@ -143,7 +150,7 @@ class StoreRoutes:
 
     async def advice(self, request: Request) -> Response:
         """Tell which roll-outs fail; devices that ask do not begin them."""
-        return json_answer({"halts": await self._halts(request.query_params.get("model"))}, NO_STORE)
+        return json_answer({"halts": await self._halts(request.query_params.get("model"))}, {**NO_STORE, **_PUBLIC})
 
     async def _halts(self, model: str | None) -> list[dict[str, object]]:
         return [halt._asdict() for halt in await to_thread.run_sync(self.fleet.halts, model)]

@@ -26,7 +26,6 @@ _LARGE = 100 * 2**20
 #: The engine files that a format needs: folders of `vendor/`, and of their files those for the CPU.
 _ENGINES = {"onnx": "onnxruntime-web", "tflite": "litert", "decoder": "jinja"}
 _CPU_ONLY = {"onnxruntime-web": ("ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")}
-_QUALITY = "quality.json"
 
 
 class Exported(NamedTuple):
@@ -66,6 +65,7 @@ def write_site(
         what = "and is not an exported page" if force else ""
         raise InputError(f"`{folder}` is there already {what}".rstrip(), hint="--force replaces an exported page")
     bundles = _named(sources)
+    folder = folder.resolve()  # "." has no name, and no parent to build beside
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

@@ -8,6 +8,7 @@
 
 import { RemoteModel, tensorsOf } from "../engines/remote-model.js";
 import { InferError } from "../errors.js";
+import { checkNames } from "../tensors.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("../engines/remote-model.js").Specs} Specs */
@@ -46,7 +47,8 @@ export function fallbackOf(fallback, latencyBudgetMs, address, apiKey) {
 
 /** @param {URL | string} fallback @returns {boolean} Whether it is a model on a server, and no bundle. */
 export function namesServer(fallback) {
-  return String(fallback).includes("/v2/models/") && /^https?:$/.test(new URL(fallback, globalThis.location?.href ?? "file:///").protocol);
+  const base = globalThis.location?.href ?? "file:///";
+  return String(fallback).includes("/v2/models/") && URL.canParse(String(fallback), base) && /^https?:$/.test(new URL(fallback, base).protocol);
 }
 
 /**
@@ -123,7 +125,7 @@ export class FallbackModel {
       results = await here();
     } catch (error) {
       if (!isShortOfMemory(error)) throw error;
-      return this.#send(specs, inputs, options, "memory", `too little memory here (${firstLine(error)})`);
+      return this.#send(specs, tensorsOf(specs.inputs, inputs), options, "memory", `too little memory here (${firstLine(error)})`);
     }
     if (!this.#isSettled) this.#watch(this.now() - start);
     return results;
@@ -161,10 +163,12 @@ export class FallbackModel {
    */
   async #runThere(specs, inputs, options, here) {
     const hereMs = Math.min(...this.#slow);
+    const feeds = tensorsOf(specs.inputs, inputs); // before the server is asked: what does not fit is not its fault
+    checkNames("Output", options.outputs ?? [], specs.outputs);
     const start = this.now();
     let results;
     try {
-      results = await this.#send(specs, inputs, options, "slow", `${figure(hereMs)} ms here, more than ${this.#budgetMs} ms`);
+      results = await this.#send(specs, feeds, options, "slow", `${figure(hereMs)} ms here, more than ${this.#budgetMs} ms`);
     } catch (error) {
       options.signal?.throwIfAborted();
       if (!(error instanceof InferError)) throw error;
@@ -189,18 +193,22 @@ export class FallbackModel {
   /**
    * Run on the server; the reasons of one kind, which may differ in a figure, are counted under the first.
    *
-   * @param {Specs} specs @param {Record<string, unknown>} inputs @param {RunOptions} options @param {string} kind @param {string} reason
+   * @param {Specs} specs @param {Record<string, Tensor>} feeds @param {RunOptions} options @param {string} kind @param {string} reason
    */
-  async #send(specs, inputs, options, kind, reason) {
-    const remote = await this.#there(specs);
-    const results = await remote.run(tensorsOf(specs.inputs, inputs), { outputs: options.outputs ?? specs.outputs.map(({ name }) => name), signal: options.signal });
+  async #send(specs, feeds, options, kind, reason) {
+    const remote = await this.#there(specs, options.signal);
+    const results = await remote.run(feeds, { outputs: options.outputs ?? specs.outputs.map(({ name }) => name), signal: options.signal });
     const known = this.#notes.get(kind) ?? { count: 0, reason };
     this.#notes.set(kind, { ...known, count: known.count + 1 });
     return results;
   }
 
-  /** @param {Specs} specs @returns {Promise<RemoteModel>} Where the server could not be asked, it is tried again with the next run. */
-  #there(specs) {
+  /**
+   * @param {Specs} specs
+   * @param {AbortSignal} [signal] Ends the wait of this run; others may wait for the same answer.
+   * @returns {Promise<RemoteModel>} Where the server could not be asked, it is tried again with the next run.
+   */
+  async #there(specs, signal) {
     const { url, apiKey } = this.options;
     const connect = async () => {
       const remote = new RemoteModel(url, apiKey);
@@ -209,7 +217,13 @@ export class FallbackModel {
     };
     const opening = (this.#remote ??= connect());
     opening.catch(() => this.#remote === opening && (this.#remote = undefined));
-    return opening;
+    if (!signal) return opening;
+    signal.throwIfAborted();
+    let giveUp = () => {};
+    /** @type {Promise<never>} */
+    const givenUp = new Promise((_, reject) => void (giveUp = () => reject(signal.reason)));
+    signal.addEventListener("abort", giveUp);
+    return Promise.race([opening, givenUp]).finally(() => signal.removeEventListener("abort", giveUp));
   }
 }
 

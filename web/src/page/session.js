@@ -127,7 +127,7 @@ export class Session {
    * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails; the
    *   signal's reason where it is aborted.
    */
-  run(inputs, { outputs, signal } = {}) {
+  async run(inputs, { outputs, signal } = {}) {
     const fallback = this.#fallback;
     if (!fallback || !this.#client) return this.#runIn(this.#opened.session, inputs, { outputs, signal });
     const kept = copiesOf(inputs);

@@ -65,7 +65,7 @@ export function matches(pattern, path) {
 /** @param {string} piece */
 function expression(piece) {
   let source = "";
-  for (const [word] of piece.matchAll(/\*+|\?|\[!?\]?[^\]]*\]|[^]/gu)) {
+  for (const [word] of piece.matchAll(/\*+|\?|\[(?:!.|[^!])[^\]]*\]|[^]/gsu)) {
     if (word[0] === "*") source += ".*";
     else if (word === "?") source += ".";
     else if (word.length > 1 && word[0] === "[") source += inBrackets(word.slice(1, -1));

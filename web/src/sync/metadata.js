@@ -262,6 +262,9 @@ export function requireAtLeast(name, got, least) {
 function named(signed, name) {
   const entry = Object.hasOwn(signed.meta, name) ? signed.meta[name] : undefined;
   if (!Number.isSafeInteger(entry?.version) || entry.version < 1) throw refused(`no version of ${name} is named`);
+  const { length = 0, hashes = {} } = entry;
+  if (!Number.isSafeInteger(length) || length < 0) throw refused(`${name} is named with the length ${length}`);
+  if (typeof hashes !== "object" || hashes === null) throw refused(`${name} is named with malformed hashes`);
   return entry;
 }
 

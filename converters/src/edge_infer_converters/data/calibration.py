@@ -145,7 +145,7 @@ def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], obj
     ) from failure
 
 
-def rows_of(examples: Feeds) -> CalibrationSet:
+def rows_of(examples: Mapping[str, np.ndarray]) -> CalibrationSet:
     """Return example rows of a table as a call for each of them."""
     count = min(len(next(iter(examples.values()))), RANDOM_CALLS)
     calls = tuple({name: value[i : i + 1] for name, value in examples.items()} for i in range(count))

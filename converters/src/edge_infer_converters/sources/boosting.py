@@ -6,6 +6,8 @@ import copy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edge_infer.errors import ConversionError
 from edge_infer_converters.sources.made import first_of, libraries_of
 from edge_infer_converters.sources.sklearn import of_estimator
@@ -34,7 +36,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         opset: The operator set to write, or None for one that suits; newer ones are made by `passes.opset`.
 
     Returns:
-        The estimator, to be compared with its export; None of a `Booster`, whose answers have another form.
+        The estimator, to be compared with its export; None where its answers have another form.
 
     Raises:
         ConversionError: onnxmltools is not installed, or does not know the estimator.
@@ -73,9 +75,47 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
     if not any(entry.domain == "" for entry in model.opset_import):
         model.opset_import.add(domain="", version=_OPSETS[""])
-    describe(model, estimator, library, _features(estimator))
+    describe(model, answering(estimator), library, _features(estimator))
     path.write_bytes(model.SerializeToString())
-    return of_estimator(library, unnamed, _features(estimator), path)
+    return of_estimator(library, answering(unnamed), _features(estimator), path)
+
+
+class LightBooster:
+    """A `Booster` of LightGBM with the interface of an estimator: a regressor."""
+
+    def __init__(self, booster: Any) -> None:
+        self.booster_ = booster
+
+    def predict(self, rows: Any) -> Any:
+        """Return the values of rows."""
+        return self.booster_.predict(rows)
+
+
+class LightClasses(LightBooster):
+    """A `Booster` of LightGBM that tells classes."""
+
+    def __init__(self, booster: Any, count: int) -> None:
+        super().__init__(booster)
+        self.classes_ = np.arange(count)
+
+    def predict_proba(self, rows: Any) -> Any:
+        """Return the probability of each class."""
+        found = self.booster_.predict(rows)
+        return found if found.ndim == 2 else np.stack([1 - found, found], 1)
+
+    def predict(self, rows: Any) -> Any:
+        """Return the likelier class."""
+        return self.classes_[self.predict_proba(rows).argmax(1)]
+
+
+def answering(estimator: Any) -> Any:
+    """Return what answers rows as an estimator does: of LightGBM's `Booster` an adapter, anything else as it is."""
+    if type(estimator).__name__ != "Booster" or not hasattr(estimator, "dump_model"):
+        return estimator
+    kind = str(estimator.dump_model(num_iteration=1).get("objective", "")).partition(" ")[0]
+    if kind in ("binary", "multiclass", "multiclassova"):
+        return LightClasses(estimator, max(int(estimator.num_model_per_iteration()), 2))
+    return LightBooster(estimator)
 
 
 def _round_down(model: Any, booster: Any) -> None:
@@ -84,8 +124,6 @@ def _round_down(model: Any, booster: Any) -> None:
     LightGBM compares a float32 with a float64 threshold; the same side is taken by every float32 only where the
     threshold is rounded toward minus infinity. onnxmltools rounds to the nearest.
     """
-    import numpy as np
-
     exact: dict[tuple[int, int, float], float] = {}
     for tree in booster.dump_model()["tree_info"]:
         waiting = [tree["tree_structure"]]

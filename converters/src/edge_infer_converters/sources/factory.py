@@ -30,10 +30,11 @@ FILES = {
     ".pt": "torchscript",
     ".pth": "torchscript",
     ".ort": "ort_format",
+    **dict.fromkeys((".json", ".ubj", ".txt", ".cbm", ".skops"), "estimator_files"),
 }
 #: The modules that export an object which a function made; the first whose `takes` accepts it exports it. Keras stands
 #: before torch: with that backend a Keras model is a torch module too.
-EXPORTERS = ("keras", "torch", "boosting", "sklearn")
+EXPORTERS = ("keras", "torch", "catboost", "boosting", "sklearn")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NO_OPTIONS = SourceOptions()
 
@@ -44,7 +45,8 @@ def open_source(where: str | os.PathLike[str], options: SourceOptions = _NO_OPTI
     Args:
         where: The path of an `.onnx`, `.ort`, `.tflite`, `.pt2` or `.pt` file, or `package.module:function`. This
             returns a `torch.nn.Module` and its example inputs (a tuple of tensors, or a dict of tensors by input
-            name), a Keras 3 model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
+            name), a Keras 3 model, or a fitted estimator of scikit-learn, XGBoost, LightGBM or CatBoost; or a file of
+            these libraries (`estimator_files`).
         options: The dimensions to fix, and the operator set to export.
 
     Raises:
@@ -82,7 +84,7 @@ def _export(made: object, path: Path, where: str, options: SourceOptions) -> Fra
             return framework
     raise ConversionError(
         f"`{where}` returned {type(made).__name__}, expected a torch module with example inputs, a Keras model, or "
-        "a fitted estimator of scikit-learn, XGBoost or LightGBM",
+        "a fitted estimator of scikit-learn, XGBoost, LightGBM or CatBoost",
         hint="return model, (example,)",
         got=type(made).__name__,
     )

@@ -156,7 +156,7 @@ def read_columns(estimator: Any, features: int) -> tuple[Any, RawColumns] | None
     texts = {
         place for place, found in categories.items() if any(isinstance(one, str) for all_ in found for one in all_)
     }
-    if not texts and not has_frame:
+    if not texts and not has_frame and not any(map(_encoding, (part.made for part in parts))):
         return None
     columns = RawColumns(estimator, features)
     columns.used = sorted({place for part in parts for place in part.places})
@@ -228,10 +228,9 @@ def _numbered(given: Any, made: Any) -> list[int]:
     names = [str(name) for name in getattr(made, "feature_names_in_", ())]
     count = int(made.n_features_in_)
     if isinstance(given, slice):
-        ends = [names.index(one) if isinstance(one, str) else one for one in (given.start, given.stop)]
-        if isinstance(given.stop, str):  # a slice of names holds its end
-            ends[1] = names.index(given.stop) + 1
-        return list(range(count)[slice(*ends, given.step)])
+        start, stop = (names.index(one) if isinstance(one, str) else one for one in (given.start, given.stop))
+        # A slice of names holds its end.
+        return list(range(count))[start : stop + 1 if isinstance(given.stop, str) else stop : given.step]
     listed_ = [given] if isinstance(given, (str, int)) else list(given)
     if listed_ and all(isinstance(one, (bool, np.bool_)) for one in listed_):
         return [i for i, one in enumerate(listed_) if one]

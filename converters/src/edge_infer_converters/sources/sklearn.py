@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.engine import first_line
 from edge_infer_converters.sources import histogram_trees
 from edge_infer_converters.sources.framework import Framework, is_near
 from edge_infer_converters.sources.histogram_trees import categories_of
@@ -69,18 +70,23 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     made = _without_flattening(made, is_copy=read is not None)
     width = int(estimator.n_features_in_) if columns is None else len(columns.used)
     inputs = [("x", types.FloatTensorType([None, width]))]
-    options = {id(made): {"zipmap": False}} if hasattr(made, "predict_proba") else None
     functions, shapes = _own_converters(types)
+    made = getattr(made, "best_estimator_", made)  # a search answers as the best that it found
+    has_classes = hasattr(made, "predict_proba")
+    arguments: dict[str, Any] = {
+        "initial_types": inputs,
+        "target_opset": {"": opset or _OPSET, "ai.onnx.ml": 3},
+        "custom_conversion_functions": functions,
+        "custom_shape_calculators": shapes,
+    }
     try:
-        opsets = {"": opset or _OPSET, "ai.onnx.ml": 3}
-        model = skl2onnx.convert_sklearn(
-            made,
-            initial_types=inputs,
-            options=options,
-            target_opset=opsets,
-            custom_conversion_functions=functions,
-            custom_shape_calculators=shapes,
-        )
+        try:
+            options = {id(made): {"zipmap": False}} if has_classes else None
+            model = skl2onnx.convert_sklearn(made, options=options, **arguments)
+        except (NameError, ValueError) as error:
+            if "Option 'zipmap' not in" not in str(error):
+                raise
+            model = skl2onnx.convert_sklearn(made, **arguments)  # it gives no list of maps
     except ConversionError:
         raise
     except Exception as error:  # skl2onnx has many classes of its own
@@ -173,14 +179,28 @@ def of_estimator(
 
     Returns:
         None where no method gives what an output holds.
+
+    Raises:
+        ConversionError: The export does not run.
     """
     import onnxruntime
 
     rows = _drawn(estimator, features) if columns is None else columns.drawn(_ROWS)
     raw = (lambda given: given) if columns is None else columns.rows
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        outputs = session.run(None, {"x": rows})
+    except Exception as error:  # onnxruntime has many classes of its own
+        raise ConversionError(
+            f"The export of {type(estimator).__name__} does not run: {first_line(error)}",
+            hint="fit another estimator: docs/reference/estimators.md lists what is exported",
+        ) from error
     chosen = []
-    for found in session.run(None, {"x": rows}):
+    for found in outputs:
+        if not isinstance(found, np.ndarray):  # a list, which becomes several outputs
+            return None
         answers = {name: one for name in _METHODS if (one := _answer(estimator, name, raw(rows), found)) is not None}
         if not answers:
             return None
@@ -224,4 +244,5 @@ def _called(estimator: Any, method: str, rows: Any) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         warnings.filterwarnings("ignore", message="Found unknown categories")
-        return np.asarray(getattr(estimator, method)(rows))
+        found = getattr(estimator, method)(rows)
+        return np.asarray(found.toarray() if hasattr(found, "toarray") else found)

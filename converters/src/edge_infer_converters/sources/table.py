@@ -39,8 +39,10 @@ def describe(
         unknown: What an unknown category becomes.
     """
     answer = _answer([value.name for value in model.graph.output], estimator)
-    if answer is None:
-        return
+    if answer is None and columns and [value.name for value in model.graph.output] == ["variable"]:
+        answer = "values"  # of a transformer, whose input would be numbers of categories that nothing explains
+    if answer is None or (answer == "classes" and isinstance(getattr(estimator, "classes_", None), list)):
+        return  # of several targets at once there are several outputs of classes
     if answer == "value" and _width(model, "variable") > 1:
         answer = "values"
     document: dict[str, Any] = {"source": source, "answer": answer}
@@ -116,7 +118,8 @@ def _are_numbered(names: Sequence[Any]) -> bool:
 
 def _takes_missing(estimator: Any) -> bool:
     """Tell whether a value may be NaN: boosters of trees take it, and estimators that say so."""
-    if type(estimator).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
+    made = getattr(estimator, "booster_", estimator)
+    if type(made).__module__.partition(".")[0] in ("lightgbm", "xgboost", "catboost"):
         return True
     try:
         from sklearn.utils import get_tags

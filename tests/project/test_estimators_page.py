@@ -1,0 +1,22 @@
+"""The generated table of estimators is what the code does: each is fitted, exported and compared again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.long
+def test_the_table_of_estimators_is_up_to_date() -> None:
+    code = "import estimators; estimators.main(estimators.sys.stdout)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT / "docs", capture_output=True, text=True, check=True, timeout=900
+    )
+
+    assert done.stdout == (ROOT / "docs/reference/estimators.md").read_text("utf-8"), "run `make docs`"

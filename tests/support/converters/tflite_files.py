@@ -122,8 +122,8 @@ def by_litert(data: bytes, *feeds: Array) -> list[Array]:
     return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
 
 
-def by_onnx(data: bytes, *feeds: Array) -> list[Array]:
-    """Write a file as ONNX and run that."""
+def by_onnx(data: bytes, *feeds: Array, optimize: bool = False) -> list[Array]:
+    """Write a file as ONNX and run that, by default exactly as it is written."""
     made = to_onnx(reading.read(data, "m.tflite").graph, "m")
     names = [one.name for one in made.graph.input]
-    return list(run_onnx(made.SerializeToString(), dict(zip(names, feeds, strict=True))).values())
+    return list(run_onnx(made.SerializeToString(), dict(zip(names, feeds, strict=True)), optimize=optimize).values())

@@ -56,7 +56,7 @@ def strided_slice(operator: Operator, calls: Calls) -> None:
         begin = None if options.beginMask & bit else begins[axis]
         end = None if options.endMask & bit else ends[axis]
         if options.shrinkAxisMask & bit:
-            start += (begins[axis] % size) * dense[axis]
+            start += ((begin or 0) % size) * dense[axis]
             continue
         first = slice(begin, end, stride).indices(size)[0]
         start += first * dense[axis]
@@ -178,15 +178,21 @@ def pad(operator: Operator, calls: Calls) -> None:
     """PAD and PADV2."""
     given, output = _given(operator, 0), operator.outputs[0]
     pads = np.array(_numbers(operator, 1)).reshape(-1, 2)
-    fill = scale_of(output).zero if output.dtype.itemsize == 1 and output.quantization is not None else 0
+    fill = -128 if output.dtype == np.uint8 else 0  # of uint8 the sign is flipped
+    if output.dtype.itemsize == 1 and output.quantization is not None:
+        fill = scale_of(output).zero
     if operator.code == "PADV2":
         value = _given(operator, 2)
         if value.data is None:
             raise UnsupportedModel("PADV2 has a computed value, expected a constant")
-        fill = int(np.frombuffer(signed(value).tobytes(), np.int8 if output.dtype.itemsize == 1 else np.int32)[0])
+        kind = {1: np.int8, 4: np.int32}.get(output.dtype.itemsize, output.dtype)
+        fill = int(np.frombuffer(signed(value).tobytes(), kind)[0])
     target = calls.of(output)
     dense, size = _dense(output.shape).steps, output.dtype.itemsize
-    calls.add("fill", {"output": target}, {"count": target.nbytes // size, "value": fill, "bytes": size})
+    unit = 4 if size == 4 else 1  # the kernel writes one or four bytes: of others zeros alone
+    if size not in (1, 4) and fill:
+        raise UnsupportedModel(f"PADV2 of {output.dtype} with {fill} is not supported")
+    calls.add("fill", {"output": target}, {"count": target.nbytes // unit, "value": fill, "bytes": unit})
     start = sum(int(before) * step for (before, _), step in zip(pads, dense, strict=True))
     own = _dense(given.shape).steps
     _move(calls, Part(calls.of(given)), Part(target, start * size), given.shape, own, dense, size)

@@ -150,8 +150,6 @@ class Graph:
         """Apply a fused activation, unless the integers of the tensor end where it does."""
         if function == schema.ActivationFunctionType.NONE:
             return value
-        if function == schema.ActivationFunctionType.TANH:
-            return str(self.node("Tanh", [value]))
         if function not in _LIMITS:
             raise UnsupportedModel(f"the activation {function}")
         low, high = _LIMITS[function]
@@ -159,7 +157,8 @@ class Graph:
             return value
         if low == 0 and high == np.inf:
             return str(self.node("Relu", [value]))
-        limits = [self.constant(np.array(limit, np.float32)) for limit in (low, high)]
+        dtype = np.float32 if tensor.quantization is not None else tensor.dtype  # integers without a scale stay such
+        limits = [self.constant(np.array(limit, dtype)) for limit in (low, high)]
         return str(self.node("Clip", [value, *limits]))
 
     def reshaped(self, value: str, signature: Sequence[int]) -> str:

@@ -41,6 +41,7 @@ def to_onnx(source: TFLiteGraph, name: str) -> onnx.ModelProto:
 
     Raises:
         UnsupportedOperator: Operators or forms of them have no rule; all of them are named.
+        UnsupportedModel: It contradicts itself, or an input and an output have one name.
     """
     graph = Graph()
     for tensor in source.inputs:
@@ -65,7 +66,7 @@ def to_onnx(source: TFLiteGraph, name: str) -> onnx.ModelProto:
                     ) from error
     if faults:
         raise UnsupportedOperator(f"ONNX is not written for {listed([*faults])}", hint=_HINT, operators=[*faults])
-    ends = _outputs(graph, source.outputs)
+    ends = _outputs(graph, source.inputs, source.outputs)
     made = helper.make_graph(
         _needed(graph.nodes, ends),
         name,
@@ -81,25 +82,39 @@ def to_onnx(source: TFLiteGraph, name: str) -> onnx.ModelProto:
     return model
 
 
-def _outputs(graph: Graph, tensors: Sequence[Tensor]) -> list[str]:
-    """Call each output by its own name; one that is also an input, a constant or another output is copied."""
+def _outputs(graph: Graph, inputs: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[str]:
+    """Call each output by its own name; one that is also a constant or another output is copied.
+
+    Raises:
+        UnsupportedModel: An output has the name of an input that it is not.
+    """
     values = [graph.raw(tensor) for tensor in tensors]
-    taken = {one for node in graph.nodes for one in node.output}
-    ends: list[str] = []
+    given = {tensor.name for tensor in inputs}
+    made = {one for node in graph.nodes for one in node.output}
+    for place, tensor in enumerate(tensors):
+        name, is_own = tensor.name, values[place] == tensor.name
+        if name in given and not is_own:
+            raise UnsupportedModel(f"an input and an output are both called `{name}`", hint=_HINT)
+        if name in given or (is_own and name in made):
+            continue
+        inside = graph.reserve(f"{name}/inside")  # another node or a constant has the name
+        _rename(graph, name, inside)
+        values = [inside if value == name else value for value in values]
+        made = {inside if one == name else one for one in made}
     for tensor, value in zip(tensors, values, strict=True):
-        if value == tensor.name and value in taken and value not in ends:
-            pass
-        elif value in taken and value not in ends and values.count(value) == 1:
-            if tensor.name in taken:
-                _rename(graph, tensor.name, graph.reserve(f"{tensor.name}/inside"))
+        if value == tensor.name:
+            continue
+        if value in made and values.count(value) == 1:
             _rename(graph, value, tensor.name)
         else:
             graph.nodes.append(helper.make_node("Identity", [value], [tensor.name], name=f"{tensor.name}/output"))
-        ends.append(tensor.name)
-    return ends
+    return [tensor.name for tensor in tensors]
 
 
 def _rename(graph: Graph, old: str, new: str) -> None:
+    for constant in graph.constants:
+        if constant.name == old:
+            constant.name = new
     for node in graph.nodes:
         for side in (node.input, node.output):
             for i, name in enumerate(side):

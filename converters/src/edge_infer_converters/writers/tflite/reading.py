@@ -63,7 +63,7 @@ def read(content: bytes, name: str, *, with_variables: bool = False, custom: Con
     for one, tensor in zip(file.tensors, tensors, strict=True):
         if one.scales is not None:
             tensor.quantization = _quantization(one, tensors, name)
-    _name_ends(file, tensors)
+    _name_ends(file, tensors, name)
     graph = Graph([tensors[i] for i in file.inputs.values()], [tensors[i] for i in file.outputs.values()])
     packed: Any = schema.Model.GetRootAs(content).Subgraphs(0)
     for i, operator in enumerate(file.operators):
@@ -134,10 +134,13 @@ def _quantization(one: TFLiteTensor, tensors: list[Tensor], name: str) -> Quanti
     return Quantization(np.array(found.scales, np.float32), found.zero_points[0], found.axis, bits)
 
 
-def _name_ends(file: TFLiteFile, tensors: list[Tensor]) -> None:
+def _name_ends(file: TFLiteFile, tensors: list[Tensor], name: str) -> None:
     """Call inputs and outputs as the signature does."""
+    called: dict[int, str] = {}
     for ends in (file.inputs, file.outputs):
         for end, i in ends.items():
+            if called.setdefault(i, end) != end:
+                raise UnsupportedModel(f"`{name}` calls one tensor `{called[i]}` and `{end}`")
             tensors[i].name = end
 
 

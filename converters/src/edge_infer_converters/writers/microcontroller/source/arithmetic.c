@@ -92,7 +92,7 @@ static float small_tangent(float x) {
 static float logarithm(float x) {
   union { float value; int32_t bits; } whole;
   float scale = 0.0f, m, p, square;
-  if (!(x > 0.0f)) return x == 0.0f ? -(float)HUGE_VAL : x - x;
+  if (!(x > 0.0f)) return x == 0.0f ? -(float)HUGE_VAL : NAN;
   if (x > 3.4028235e38f) return x;
   if (x < 1.17549435e-38f) { /* below the normal numbers */
     x *= 8388608.0f;

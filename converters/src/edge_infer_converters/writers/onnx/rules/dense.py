@@ -10,7 +10,7 @@ from edge_infer_converters.writers.onnx.rules.reading import option, optional, t
 
 if TYPE_CHECKING:
     from edge_infer_converters.writers.onnx.graph import Graph
-    from edge_infer_converters.writers.tflite.graph import Operator
+    from edge_infer_converters.writers.tflite.graph import Operator, Tensor
 
 
 def fully_connected(operator: Operator, graph: Graph) -> None:
@@ -28,23 +28,34 @@ def fully_connected(operator: Operator, graph: Graph) -> None:
     if (bias := optional(operator, 2)) is not None:
         inputs.append(graph.real(bias))
     result = graph.activated(graph.node("Gemm", inputs, transB=1), option(operator, "fusedActivationFunction"), output)
-    if output.rank != 2:
+    if output.signature.count(-1) > 1:
+        kept = graph.node("Slice", [graph.node("Shape", [graph.raw(given)]), graph.integers(0), graph.integers(-1)])
+        shape = graph.node("Concat", [kept, graph.integers(weights.shape[0])], axis=0)
+        result = graph.node("Reshape", [result, shape])
+    elif output.rank != 2:
         free = output.signature if output.signature.count(-1) == 1 else (-1, *output.shape[1:])
         result = graph.reshaped(result, free)
     graph.give(output, result)
 
 
 def batch_matmul(operator: Operator, graph: Graph) -> None:
-    """Matrices of the last two axes, each of which may be transposed first."""
-    sides = []
-    for place, name in enumerate(("adjX", "adjY")):
-        one = tensor(operator, place)
-        value = graph.real(one)
-        if option(operator, name, default=False):
-            order = (*range(one.rank - 2), one.rank - 1, one.rank - 2)
-            value = graph.node("Transpose", [value], perm=order)
-        sides.append(value)
-    graph.give(operator.outputs[0], graph.node("MatMul", sides))
+    """Matrices of the last two axes, each of which may be transposed first; floats beside integers are rounded."""
+    left, right, output = tensor(operator, 0), tensor(operator, 1), operator.outputs[0]
+    value = _turned(graph, left, graph.real(left), option(operator, "adjX", default=False))
+    value = rounded(operator, graph, value, -1)
+    is_turned = bool(option(operator, "adjY", default=False))
+    if right.data is not None and right.quantization and right.rank == 2 and output.signature.count(-1) <= 1:
+        # ONNX Runtime fuses DequantizeLinear and MatMul, and rounds both sides once more; not so Gemm with transB.
+        rows = graph.reshaped(value, (-1, right.shape[1 if is_turned else 0]))
+        result = graph.node("Gemm", [rows, graph.weights(right, (0, 1) if is_turned else (1, 0))], transB=1)
+        graph.give(output, graph.reshaped(result, output.signature))
+        return
+    graph.give(output, graph.node("MatMul", [value, _turned(graph, right, graph.real(right), is_turned)]))
+
+
+def _turned(graph: Graph, one: Tensor, value: str, is_turned: bool) -> str:
+    order = (*range(one.rank - 2), one.rank - 1, one.rank - 2)
+    return str(graph.node("Transpose", [value], perm=order)) if is_turned else value
 
 
 RULES = {"FULLY_CONNECTED": fully_connected, "BATCH_MATMUL": batch_matmul}

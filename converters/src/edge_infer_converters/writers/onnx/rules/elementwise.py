@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from edge_infer.errors import UnsupportedModel
 from edge_infer_converters.writers.onnx.rules.reading import option, tensor
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edge_infer_converters.writers.onnx.graph import Graph
-    from edge_infer_converters.writers.tflite.graph import Operator
+    from edge_infer_converters.writers.tflite.graph import Operator, Tensor
 
 _UNARY = {
     "RELU": "Relu",
@@ -128,21 +128,31 @@ def squared_difference(operator: Operator, graph: Graph) -> None:
 
 
 def floor_div(operator: Operator, graph: Graph) -> None:
-    """Of floats; that of integers is rounded otherwise by ONNX."""
+    """The quotient, rounded down: of floats in double precision, as TFLite divides them."""
+    if tensor(operator, 0).dtype.kind == "i":  # what is left after the remainder divides without rest
+        _both(operator, graph, lambda a, b: graph.node("Div", [graph.node("Sub", [a, graph.node("Mod", [a, b])]), b]))
+        return
     _only_floats(operator)
-    _both(operator, graph, lambda a, b: graph.node("Floor", [graph.node("Div", [a, b])]))
+
+    def compute(a: str, b: str) -> str:
+        sides = [graph.node("Cast", [one], to=TensorProto.DOUBLE) for one in (a, b)]
+        whole = graph.node("Floor", [graph.node("Div", sides)])
+        return str(graph.node("Cast", [whole], to=TensorProto.FLOAT))
+
+    _both(operator, graph, compute)
 
 
 def floor_mod(operator: Operator, graph: Graph) -> None:
-    """The remainder, a - floor(a / b) b."""
+    """The remainder, which has the sign of the divisor."""
     if tensor(operator, 0).dtype.kind == "i":
         _both(operator, graph, lambda a, b: graph.node("Mod", [a, b]))
         return
     _only_floats(operator)
 
     def compute(a: str, b: str) -> str:
-        whole = graph.node("Floor", [graph.node("Div", [a, b])])
-        return str(graph.node("Sub", [a, graph.node("Mul", [whole, b])]))
+        left = graph.node("Mod", [a, b], fmod=1)
+        is_other = graph.node("Less", [graph.node("Mul", [left, b]), graph.constant(np.array(0, np.float32))])
+        return str(graph.node("Where", [is_other, graph.node("Add", [left, b]), left]))
 
     _both(operator, graph, compute)
 
@@ -159,7 +169,17 @@ def select(operator: Operator, graph: Graph) -> None:
     flag = graph.raw(condition)
     if operator.code == "SELECT" and condition.rank == 1 and output.rank > 1:
         flag = graph.reshaped(flag, (-1, *[1] * (output.rank - 1)))
-    graph.give(output, graph.node("Where", [flag, *(graph.real(one) for one in chosen)]))
+    a, b = (graph.real(one) for one in chosen)
+    graph.give(output, where(graph, flag, a, b, output))
+
+
+def where(graph: Graph, flag: str, a: str, b: str, like: Tensor) -> str:
+    """Choose elements of the type of a tensor; ONNX Runtime chooses none of bool and int16."""
+    if like.dtype != np.bool_ and (like.dtype != np.int16 or like.quantization is not None):
+        return str(graph.node("Where", [flag, a, b]))
+    sides = [graph.node("Cast", [one], to=TensorProto.INT32) for one in (a, b)]
+    to = helper.np_dtype_to_tensor_dtype(like.dtype)
+    return str(graph.node("Cast", [graph.node("Where", [flag, *sides])], to=to))
 
 
 def _only_floats(operator: Operator) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from onnx import TensorProto
 
 from edge_infer.errors import UnsupportedModel
+from edge_infer_converters.writers.onnx.rules.elementwise import where
 from edge_infer_converters.writers.onnx.rules.reading import constant, option, tensor
 from edge_infer_converters.writers.onnx.rules.shape import move, stored
 
@@ -46,6 +48,7 @@ def strided_slice(operator: Operator, graph: Graph) -> None:
             place += 1
             continue
         if is_set["shrinkAxisMask"]:
+            first = 0 if is_set["beginMask"] else first
             starts.append(first)
             ends.append(first + 1 if first != -1 else _END)
             steps.append(1)
@@ -101,7 +104,10 @@ def arg(operator: Operator, graph: Graph) -> None:
     given, output = tensor(operator, 0), operator.outputs[0]
     axis = int(constant(operator, 1).reshape(-1)[0]) % given.rank
     kind = "ArgMax" if operator.code == "ARG_MAX" else "ArgMin"
-    found = graph.node(kind, [graph.raw(given)], axis=axis, keepdims=0)
+    value = graph.raw(given)
+    if given.dtype == np.bool_:
+        value = graph.node("Cast", [value], to=TensorProto.INT32)
+    found = graph.node(kind, [value], axis=axis, keepdims=0)
     graph.give_raw(output, found if output.dtype == np.int64 else graph.node("Cast", [found], to=6))
 
 
@@ -123,13 +129,16 @@ def cumulative_sum(operator: Operator, graph: Graph) -> None:
 
 
 def one_hot(operator: Operator, graph: Graph) -> None:
-    """A vector that is on at one place, for each index."""
+    """A vector that is on at one place, for each index; ONNX's own counts negative ones from the end."""
     output = operator.outputs[0]
-    depth = graph.node("Reshape", [graph.raw(tensor(operator, 1)), graph.integers(1)])
-    ends = [graph.node("Reshape", [graph.raw(tensor(operator, place)), graph.integers(1)]) for place in (3, 2)]
-    values = graph.node("Concat", ends, axis=0)
-    places = graph.raw(tensor(operator, 0))
-    graph.give_raw(output, graph.node("OneHot", [places, depth, values], axis=option(operator, "axis", -1)))
+    axis = option(operator, "axis", -1) % output.rank
+    places, depth = (graph.node("Cast", [graph.raw(tensor(operator, place))], to=TensorProto.INT64) for place in (0, 1))
+    ends = [graph.constant(np.array(0, np.int64)), graph.node("Reshape", [depth, graph.integers()])]
+    every = graph.node("Range", [*ends, graph.constant(np.array(1, np.int64))])
+    every = graph.reshaped(every, (-1, *[1] * (output.rank - 1 - axis)))
+    is_on = graph.node("Equal", [graph.node("Unsqueeze", [places, graph.integers(axis)]), every])
+    on, off = (graph.raw(tensor(operator, place)) for place in (2, 3))
+    graph.give_raw(output, where(graph, is_on, on, off, output))
 
 
 RULES = {

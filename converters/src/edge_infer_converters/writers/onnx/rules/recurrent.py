@@ -1,7 +1,8 @@
 """UNIDIRECTIONAL_SEQUENCE_LSTM, which starts from zeros.
 
 Its cell is that of Hochreiter and Schmidhuber with a forget gate, as ONNX's is. One of integers is computed in floats
-between its integer ends: TFLite also rounds what it keeps from step to step.
+between its integer ends: TFLite also rounds what it keeps from step to step. TensorFlow's converter cuts the cells of
+Keras off at 10, which Keras does not do, and ONNX cannot say: those are not cut off here.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _INPUT_WEIGHTS = (1, 4, 2, 3)
 _RECURRENT_WEIGHTS = (5, 8, 6, 7)
 _BIASES = (12, 15, 13, 14)
+_WIDE = 10
 _LEFT_OUT = {9: "peepholes", 16: "a projection", 20: "normalised layers"}
 
 
@@ -31,6 +33,9 @@ def lstm(operator: Operator, graph: Graph) -> None:
             raise UnsupportedModel(said)
     if option(operator, "fusedActivationFunction") != schema.ActivationFunctionType.TANH:
         raise UnsupportedModel("an activation other than tanh")
+    clip = option(operator, "cellClip", 0.0)
+    if 0 < clip < _WIDE:
+        raise UnsupportedModel(f"cells that are cut off at {clip:g}")
     given, output = tensor(operator, 0), operator.outputs[0]
     units = tensor(operator, 5).shape[0]
     is_time_first = bool(option(operator, "timeMajor", default=False))

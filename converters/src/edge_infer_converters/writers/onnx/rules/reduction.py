@@ -32,14 +32,18 @@ def reduce(operator: Operator, graph: Graph) -> None:
     first = graph.prefers_first(given) and (keeps or axes == [1, 2])
     value = graph.real(given, first=first)
     places = sorted(FIRST.index(axis) for axis in axes) if first else axes
-    kind = _REDUCTIONS[operator.code]
-    result = graph.node(kind, [value, graph.integers(*places)], keepdims=int(keeps))
-    graph.give(output, result, first=first and keeps)
+    if axes:  # of none ONNX makes all
+        value = graph.node(_REDUCTIONS[operator.code], [value, graph.integers(*places)], keepdims=int(keeps))
+    graph.give(output, value, first=first and keeps)
 
 
 def logical(operator: Operator, graph: Graph) -> None:
     """Whether any or all are true."""
-    axes = graph.integers(*(int(axis) for axis in constant(operator, 1).reshape(-1)))
+    places = [int(axis) for axis in constant(operator, 1).reshape(-1)]
+    if not places:
+        graph.give_raw(operator.outputs[0], graph.raw(tensor(operator, 0)))
+        return
+    axes = graph.integers(*places)
     numbers = graph.node("Cast", [graph.raw(tensor(operator, 0))], to=6)
     kind = "ReduceMax" if operator.code == "REDUCE_ANY" else "ReduceMin"
     found = graph.node(kind, [numbers, axes], keepdims=int(option(operator, "keepDims", default=False)))

@@ -56,7 +56,7 @@ def _free(given: Tensor, output: Tensor, wanted: Tensor | None) -> tuple[int, ..
 def transpose(operator: Operator, graph: Graph) -> None:
     """By a constant order of the axes; one that moves the channels only tells in which form the value is there."""
     given, output = tensor(operator, 0), operator.outputs[0]
-    order = tuple(int(axis) for axis in constant(operator, 1).reshape(-1))
+    order = tuple(int(axis) % given.rank for axis in constant(operator, 1).reshape(-1))
     is_named = given.data is None and order in (FIRST, LAST)
     value, is_stored = stored(graph, given, output, first=is_named and order == FIRST)
     if not is_named:

@@ -51,11 +51,13 @@ def _padding(
     dilations: tuple[int, int] = (1, 1),
 ) -> dict[str, Any]:
     """Return the attribute: of a known size the numbers, as ONNX Runtime has no `auto_pad` with dilations."""
-    if option(operator, "padding") == schema.Padding.VALID:
+    if option(operator, "padding") == schema.Padding.VALID or all(one == 1 for one in size):
         return {}
     if -1 in image.signature[1:3]:
         if dilations != (1, 1):
             raise UnsupportedModel("padding `SAME` of dilated windows over a free size")
+        if any(window < stride for window, stride in zip(size, strides, strict=True)):
+            raise UnsupportedModel("padding `SAME` of windows with gaps between them over a free size")
         return {"auto_pad": "SAME_UPPER"}
     before, after = [], []
     for extent, window, stride, dilation in zip(image.shape[1:3], size, strides, dilations, strict=True):

@@ -189,12 +189,20 @@ def _places(size: int, wanted: int, corners: bool) -> tuple[np.ndarray, float]:
     return np.arange(wanted, dtype=np.float64), scale
 
 
-def _nearest(size: int, wanted: int, corners: bool, centers: bool) -> np.ndarray:
-    """TFLite's kernel: tensorflow/lite/kernels/internal/reference/resize_nearest_neighbor.h."""
+def nearest_places(size: int, wanted: int, corners: bool, centers: bool) -> np.ndarray:
+    """Return the pixel that TFLite takes for each one of the result, int64 [wanted].
+
+    The kernel is tensorflow/lite/kernels/internal/reference/resize_nearest_neighbor.h, in single precision.
+    """
     places, scale = _places(size, wanted, corners)
-    at = (places + (0.5 if centers else 0.0)) * scale
-    chosen = np.floor(at + 0.5) if corners else np.floor(at)
-    rows: np.ndarray = np.eye(size)[np.clip(chosen, 0, size - 1).astype(int)]
+    at = (places.astype(np.float32) + np.float32(0.5 if centers else 0)) * np.float32(scale)
+    chosen = np.floor(at.astype(np.float64) + 0.5) if corners else np.floor(at)
+    found: np.ndarray = np.clip(chosen, 0, size - 1).astype(np.int64)
+    return found
+
+
+def _nearest(size: int, wanted: int, corners: bool, centers: bool) -> np.ndarray:
+    rows: np.ndarray = np.eye(size)[nearest_places(size, wanted, corners, centers)]
     return rows
 
 

@@ -1,0 +1,160 @@
+"""Operators of TFLite files that ONNX defines otherwise: the ONNX that is written gives LiteRT's numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from edge_infer.errors import EdgeInferError
+from tests.support.converters.tflite_files import File, Value, by_litert, by_onnx, constant, options
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+RNG = np.random.default_rng(3)
+AREA = RNG.normal(0, 5, (4, 5, 6)).astype(np.float32)
+INTEGERS = np.array([[-9, -7, 5, 9, 8], [2, -3, 4, -1, 7]], np.int32)
+REALS = np.array([[2.1, -2.1, -3, 0.3, 1e5], [1.4, 1.4, 6, -0.3, -1e5]], np.float32)
+FLAGS = REALS > 0
+
+
+def of(
+    code: str,
+    feed: Array,
+    more: list[Value],
+    shape: tuple[int, ...],
+    kind: Any = None,
+    dtype: str = "",
+    version: int = 1,
+) -> tuple[bytes, Array]:
+    """Return a file with one operator, and what is fed to it."""
+    x, y = Value("x", feed.shape, feed.dtype.name), Value("y", shape, dtype or feed.dtype.name)
+    return File([x], [y]).add(code, [x, *more], [y], kind, version).data(), feed
+
+
+def sliced(**masks: int) -> tuple[bytes, Array]:
+    places = [constant(one) for one in ([2, 1, 0], [3, 4, 6], [1, 1, 2])]
+    return of("STRIDED_SLICE", AREA, places, (3, 3), options("StridedSlice", **masks))
+
+
+def one_hot(dtype: str, axis: int = -1) -> tuple[bytes, Array]:
+    more = [constant(3), constant(1, dtype), constant(0, dtype)]
+    shape = (2, 4, 3) if axis == -1 else (2, 3, 4)
+    places = np.array([[0, -1, 2, 5], [1, 1, -3, 0]], np.int32)
+    return of("ONE_HOT", places, more, shape, options("OneHot", axis=axis), dtype)
+
+
+def resized(code: str, extent: int, size: int, corners: bool, centers: bool) -> tuple[bytes, Array]:
+    kind = options(code.title().replace("_", ""), alignCorners=corners, halfPixelCenters=centers)
+    image = np.arange(extent * size * 2, dtype=np.float32).reshape(1, extent, size, 2)
+    return of(code, image, [constant([size, extent])], (1, size, extent, 2), kind, version=3)
+
+
+def chosen(dtype: str) -> tuple[bytes, Array]:
+    sides = [constant(INTEGERS + i, dtype) for i in range(2)]
+    return of("SELECT_V2", FLAGS, sides, (2, 5), options("SelectV2"), dtype)
+
+
+CASES = {
+    "an index shrunk and masked is the first": sliced(beginMask=1, shrinkAxisMask=1),
+    "an index from the end": sliced(shrinkAxisMask=1),
+    "negative indices are off": one_hot("float32"),
+    "integers, along a middle axis": one_hot("int32", 1),
+    "flags": one_hot("bool"),
+    "flags are chosen": chosen("bool"),
+    "16 bits are chosen": chosen("int16"),
+    "a sum over no axes": of("SUM", AREA, [constant([])], (4, 5, 6), options("Reducer")),
+    "any over no axes": of("REDUCE_ANY", FLAGS, [constant([])], (2, 5), options("Reducer")),
+    "integers cut off at 6": of(
+        "ADD", INTEGERS, [constant([2, -3, 3, 4, 7])], (2, 5), options("Add", fusedActivationFunction=3)
+    ),
+    "quotients of floats": of(
+        "FLOOR_DIV", REALS, [constant([0.7, -0.7, 3, -0.1, 1], "float32")], (2, 5), options("FloorDiv")
+    ),
+    "quotients of integers": of("FLOOR_DIV", INTEGERS, [constant([2, -3, -3, 4, 7])], (2, 5), options("FloorDiv")),
+    "remainders of floats": of(
+        "FLOOR_MOD", REALS, [constant([0.7, -0.7, 3, -0.1, 0.3], "float32")], (2, 5), options("FloorMod")
+    ),
+    "the place of a flag": of("ARG_MAX", FLAGS, [constant(-1)], (2,), options("ArgMax", outputType=2), "int32"),
+    "axes from the last": of("TRANSPOSE", AREA, [constant([-1, 0, 1])], (6, 4, 5), options("Transpose")),
+}
+SIDES = [(2, 14), (3, 5), (7, 3), (14, 2), (56, 2), (31, 49)]
+RESIZES = [("RESIZE_NEAREST_NEIGHBOR", *one) for one in ((False, False), (True, False), (False, True), (True, True))]
+RESIZES += [("RESIZE_BILINEAR", *one) for one in ((False, False), (True, False), (False, True))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_numbers_are_those_of_litert(name: str) -> None:
+    data, feed = CASES[name]
+    ((wanted,), (got,)) = by_litert(data, feed), by_onnx(data, feed)
+
+    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+    np.testing.assert_allclose(got, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(("code", "corners", "centers"), RESIZES)
+def test_images_of_any_size_are_resized_as_litert_does(code: str, corners: bool, centers: bool) -> None:
+    for extent, size in SIDES:
+        data, feed = resized(code, extent, size, corners, centers)
+        np.testing.assert_allclose(by_onnx(data, feed)[0], by_litert(data, feed)[0], rtol=1e-5, atol=1e-3)
+
+
+def test_rows_of_two_free_axes_keep_both() -> None:
+    weights = constant(RNG.normal(0, 1, (5, 4)), "float32")
+    x, y = Value("x", (1, 1, 4), free=(0, 1)), Value("y", (1, 1, 5), free=(0, 1))
+    kind = options("FullyConnected", keepNumDims=True)
+    data = File([x], [y]).add("FULLY_CONNECTED", [x, weights], [y], kind).data()
+    feed = RNG.normal(0, 1, (2, 3, 4)).astype(np.float32)
+
+    ((wanted,), (got,)) = by_litert(data, feed), by_onnx(data, feed)
+
+    assert got.shape == wanted.shape == (2, 3, 5)
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_floats_beside_a_matrix_of_integers_are_rounded_by_rows(is_turned: bool) -> None:
+    weights = constant(RNG.integers(-127, 128, (5, 64) if is_turned else (64, 5)), "int8")
+    weights.scale = 0.02
+    x, y = Value("x", (2, 3, 64)), Value("y", (2, 3, 5))
+    data = File([x], [y]).add("BATCH_MATMUL", [x, weights], [y], options("BatchMatMul", adjY=is_turned)).data()
+    feed = RNG.normal(0, 1, (2, 3, 64)).astype(np.float32)
+
+    np.testing.assert_allclose(by_onnx(data, feed, optimize=True)[0], by_litert(data, feed)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "said"), [(1, ""), (2, "gaps between them")])
+def test_windows_with_gaps_over_a_free_size(size: int, said: str) -> None:
+    x, y = Value("x", (1, 9, 9, 2), free=(1, 2)), Value("y", (1, 3, 3, 2), free=(1, 2))
+    kind = options("Pool2D", strideH=3, strideW=3, filterHeight=size, filterWidth=size)
+    data = File([x], [y]).add("MAX_POOL_2D", [x], [y], kind).data()
+    feed = RNG.normal(0, 1, (1, 11, 10, 2)).astype(np.float32)
+
+    if said:
+        with pytest.raises(EdgeInferError, match=said):
+            by_onnx(data, feed)
+    else:
+        np.testing.assert_array_equal(by_onnx(data, feed)[0], by_litert(data, feed)[0])
+
+
+def test_outputs_may_be_inputs_and_constants_and_have_the_names_of_others() -> None:
+    x, a, b = (Value(name, (2, 5)) for name in ("x", "a;b", "b"))
+    held = constant(REALS + 1, "float32", "held")
+    twin = constant(REALS, "float32", "b")
+    file = (
+        File([x], [b, x, a, held]).add("ADD", [x, twin], [a], options("Add")).add("MUL", [a, held], [b], options("Mul"))
+    )
+
+    wanted, got = by_litert(file.data(), REALS), by_onnx(file.data(), REALS)
+
+    for one, other in zip(wanted, got, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-6)
+
+
+def test_an_output_with_the_name_of_an_input_is_refused() -> None:
+    x, other = Value("x", (2, 5)), Value("x", (2, 5))
+
+    with pytest.raises(EdgeInferError, match="both called `x`"):
+        by_onnx(File([x], [other]).add("ABS", [x], [other], options("Abs")).data(), REALS)

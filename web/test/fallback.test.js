@@ -109,7 +109,7 @@ test("a wrong call is no fault of the server's", async () => {
   assert.deepEqual([told().device, told().fallbacks.length], ["remote", 1]);
 });
 
-test("a run is given up while the server is asked what it has", async () => {
+test("a run is given up while the server is asked what it has", { timeout: 20_000 }, async () => {
   const silent = await serve(() => {});
   const { run, call } = hybrid(`${silent}/v2/models/m`, 10);
   for (const ms of [99, 11, 11, 11]) await run(ms);

@@ -38,14 +38,12 @@ document.querySelector("#said").textContent = f"{logits.shape} {same} {session.r
 </script>"""
 
 
-@pytest.mark.parametrize("is_isolated", [True, False])
-@pytest.mark.parametrize("kind", ["", "worker"])
+# PyScript's worker reads `pyscript.document`, for which its page has to be isolated.
+@pytest.mark.parametrize(("kind", "is_isolated"), [("", True), ("", False), ("worker", True)])
 def test_pyscript_runs_a_model(
     open_page: Callable[..., BrowserPage], server: str, kind: str, *, is_isolated: bool
 ) -> None:
     assert _PYSCRIPT.is_dir(), "run tests/setup.sh all: PyScript is not installed"
-    if kind and not is_isolated:
-        pytest.skip("PyScript's worker needs an isolated page for `pyscript.document`")
     headers = _ISOLATED if is_isolated else {}
     source = _PAGE.replace("KIND", kind).replace("ORIGIN", server).replace("WORKER", str(bool(kind)))
 

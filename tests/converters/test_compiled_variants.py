@@ -136,8 +136,8 @@ def test_a_tflite_file_becomes_a_compiled_variant_beside_it(bundle: Path, tmp_pa
 
     assert [one.variant.id for one in both.variants] == ["tflite/int8", "compiled/int8"]
     assert [one.variant.id for one in alone.variants] == ["compiled/int8"]
-    with pytest.raises(InputError, match="--format onnx leaves out"):
-        convert(source, tmp_path / "onnx.bundle", format="onnx")
+    as_onnx = convert(source, tmp_path / "onnx.bundle", format="onnx")
+    assert [one.variant.id for one in as_onnx.variants] == ["onnx/int8"]
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,7 @@ def test_the_names_and_defaults_of_the_options_stay() -> None:
     assert {one.command_flag: one.default for one in OPTIONS} == {
         "--target": "any", "--name": None, "--model-version": "1", "--calibration": None, "--calibrate": "minmax",
         "--eval": None, "--labels": None, "--task": None, "--preprocess": None,
+        "--license": None, "--sample": (),
         "--precision": None, "--max-loss": None, "--min-sqnr": None,
         "--max-size": None, "--max-latency-ratio": None, "--measured": None, "--metric": None, "--format": None,
         "--shape": None,

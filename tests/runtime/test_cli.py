@@ -79,7 +79,7 @@ def test_help_shows_the_commands_in_five_sections(tmp_path: Path) -> None:
     sections = {title: said.partition(f"\n{title}:\n")[2].partition("\n\n")[0] for title in SECTIONS}
     for title, first in SECTIONS.items():
         assert sections[title].split()[0] == first
-    assert "  fly       Fly away.\n" in said.partition("Other distributions:\n")[2]
+    assert said.partition("Other distributions:\n")[2].split("\n")[0].split() == ["fly", "Fly", "away."]
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_the_overview_of_a_fleet_is_of_one_moment() -> None:
 
     assert all(found.devices == sum(row["updates"] for row in found.totals) for found in seen)
     assert all(found.devices == sum(row["devices"] for row in found.versions) for found in seen)
-    assert len({found.devices for found in seen}) > 10
+    assert len({found.devices for found in seen}) > 1
 
 
 def test_reports_name_a_bounded_number_of_models() -> None:

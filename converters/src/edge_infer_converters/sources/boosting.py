@@ -110,8 +110,8 @@ class LightClasses(LightBooster):
 
 def answering(estimator: Any) -> Any:
     """Return what answers rows as an estimator does: of LightGBM's `Booster` an adapter, anything else as it is."""
-    if type(estimator).__name__ != "Booster" or not hasattr(estimator, "dump_model"):
-        return estimator
+    if type(estimator).__name__ != "Booster" or not hasattr(estimator, "num_model_per_iteration"):
+        return estimator  # XGBoost has a `Booster` too
     kind = str(estimator.dump_model(num_iteration=1).get("objective", "")).partition(" ")[0]
     if kind in ("binary", "multiclass", "multiclassova"):
         return LightClasses(estimator, max(int(estimator.num_model_per_iteration()), 2))

@@ -130,7 +130,7 @@ def _of_json(path: Path, data: bytes) -> str:
 def _strange(path: Path, expected: str, start: bytes) -> ConversionError:
     return ConversionError(
         f"`{path.name}` is not {expected}: it begins with {start[:16]!r}",
-        hint="save the model again with its library's save_model",
+        hint="save the model again with its library's save_model, or export it as .onnx",
     )
 
 

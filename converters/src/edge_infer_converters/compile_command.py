@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from edge_infer.cli import output as printer
+from edge_infer.errors import InputError
+from edge_infer_converters.measure.budget import parse_size
 from edge_infer_converters.writers.compiled.writer import ROUNDINGS
 from edge_infer_converters.writers.microcontroller.writer import WAYS
 
@@ -21,35 +22,14 @@ if TYPE_CHECKING:
 
 #: Single models; others are bundles.
 _FILES = (".tflite", ".onnx", ".ort")
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?((?:[kKmM]i?)?[bB]?)")
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "k": 1000,
-    "kb": 1000,
-    "ki": 1024,
-    "kib": 1024,
-    "m": 10**6,
-    "mb": 10**6,
-    "mi": 2**20,
-    "mib": 2**20,
-}
 
 
-class Bytes(click.ParamType):  # type: ignore[type-arg]  # of click 8.3 alone
-    """A size: a number of bytes, or of kB (1000) or KiB (1024) and their like."""
-
-    name = "bytes"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes of a size."""
-        if isinstance(value, int):
-            return value
-        found = _SIZE.fullmatch(str(value))
-        size = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
-        if size < 1:
-            self.fail(f"{value!r} is no size: expected 20000, 20kB or 20KiB", param, ctx)
-        return size
+def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:  # noqa: ARG001
+    """Read a size as the other options do."""
+    try:
+        return None if value is None else parse_size(value)
+    except InputError as error:
+        raise click.BadParameter(f"{error.message} (such as 20kB)") from error
 
 
 @click.command("compile")
@@ -70,7 +50,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]  # of click 8.3 alone
     help="How integers are rounded: as LiteRT with XNNPACK does, as LiteRT's reference kernels, or as TFLite Micro. By "
     "default `litert`, for C `reference`.",
 )
-@click.option("--arena-max", type=Bytes(), metavar="BYTES", help="The most memory for its tensors: 20000, or 20kB.")
+@click.option("--arena-max", callback=_bytes, metavar="SIZE", help="The most memory for its tensors: 20000, or 20kB.")
 @click.option("--prefix", metavar="NAME", help="What the names in C begin with; by default the name of the file.")
 @click.option(
     "--optimize",
@@ -110,7 +90,6 @@ def compile_(
     edge-infer compile kws.tflite -o site/kws --to page
     edge-infer compile kws.tflite -o firmware/kws --to c --arena-max 20kB
     """  # noqa: D301  click reads the \b
-    from edge_infer.errors import InputError
     from edge_infer.platform.atomic_write import write_file
     from edge_infer_converters.compilation import compile_file, compile_table
     from edge_infer_converters.writers.compiled import page_files

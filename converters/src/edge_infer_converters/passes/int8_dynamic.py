@@ -41,7 +41,7 @@ def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> on
             and nearer to float.
 
     Raises:
-        ConversionError: There is no matrix.
+        ConversionError: The model multiplies by no constant matrix.
     """
     quantized = prepare(model)
     if not _multiply_in_int8(quantized.graph, blocked) and not blocked:
@@ -100,7 +100,7 @@ def _multiply_in_int8(graph: onnx.GraphProto, blocked: Collection[str]) -> int:
 
 
 def _is_product(node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto]) -> bool:
-    """Tell whether a node multiplies by a stored matrix [inputs, outputs], and adds a bias as it is if any."""
+    """Tell whether a node multiplies by a stored matrix [inputs, outputs]; a bias may be added, unscaled."""
     weight = stored.get(node.input[1]) if node.op_type in _MULTIPLYING and len(node.input) > 1 else None
     if weight is None or weight.data_type != TensorProto.FLOAT or len(weight.dims) != 2 or 0 in weight.dims:
         return False

@@ -109,7 +109,7 @@ class LightClasses(LightBooster):
 
 
 def answering(estimator: Any) -> Any:
-    """Return what answers rows as an estimator does: of LightGBM's `Booster` an adapter, anything else as it is."""
+    """Give LightGBM's `Booster` the methods of an estimator; return any other model unchanged."""
     if type(estimator).__name__ != "Booster" or not hasattr(estimator, "num_model_per_iteration"):
         return estimator  # XGBoost has a `Booster` too
     kind = str(estimator.dump_model(num_iteration=1).get("objective", "")).partition(" ")[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -383,7 +384,7 @@ class _Rewriter:
                 part = [one for _, one in steps[:count]]
                 if count < length or not all(hasattr(one, "transform") for one in part):
                     continue
-                found = self._table(lambda rows, part=part: self._through(part, rows), places)  # type: ignore[misc]
+                found = self._table(partial(self._through, part), places)
                 if found is not None:
                     made.steps = [(steps[count - 1][0], found), *steps[count:]]
                     return found if count == len(steps) else made

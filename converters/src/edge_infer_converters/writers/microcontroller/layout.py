@@ -115,7 +115,7 @@ def lay_out(calls: Calls, inputs: Sequence[Value], outputs: Sequence[Value], way
         way: `size` or `speed`.
     """
     made = Layout()
-    scratch: dict[int, Value | None] = {}
+    scratch: dict[int, Value] = {}
     values: dict[int, Value] = {}
     variables = [one.value.root for one in calls.variables.values()]
     for one in (*inputs, *outputs, *variables):
@@ -126,9 +126,9 @@ def lay_out(calls: Calls, inputs: Sequence[Value], outputs: Sequence[Value], way
                 continue
             if name == "scratch":
                 size = _scratch(call, way)
-                scratch[place] = Value("scratch", size, None, place, place) if size else None
                 if size:
-                    values[id(scratch[place])] = scratch[place]  # type: ignore[assignment]
+                    scratch[place] = Value("scratch", size, None, place, place)
+                    values[id(scratch[place])] = scratch[place]
             else:
                 values[id(part.value.root)] = part.value.root
     kept = {id(one) for one in variables}

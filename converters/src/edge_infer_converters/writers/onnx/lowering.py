@@ -52,18 +52,16 @@ def to_onnx(source: TFLiteGraph, name: str) -> onnx.ModelProto:
         graph.label = operator.outputs[0].name if operator.outputs else operator.code
         if rule is None:
             faults[operator.code] = None
-        elif not faults or operator.code not in faults:
+        elif not faults:  # what follows a missing operator lacks its value
             try:
                 rule(operator, graph)
             except UnsupportedModel as error:
-                if not faults:  # what follows a missing operator lacks its value
-                    faults[f"{operator.code} ({error.message})"] = None
+                faults[f"{operator.code} ({error.message})"] = None
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                if not faults:
-                    raise UnsupportedModel(
-                        f"`{name}` contradicts itself: {operator.code} cannot be read: {error}",
-                        hint="fetch or convert it again",
-                    ) from error
+                raise UnsupportedModel(
+                    f"`{name}` contradicts itself: {operator.code} cannot be read: {error}",
+                    hint="fetch or convert it again",
+                ) from error
     if faults:
         raise UnsupportedOperator(f"ONNX is not written for {listed([*faults])}", hint=_HINT, operators=[*faults])
     ends = _outputs(graph, source.inputs, source.outputs)

@@ -109,6 +109,12 @@ if [ "${1:-}" = all ] && ! command -v qemu-aarch64 >/dev/null; then
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends qemu-user
 fi
 
+# The conformance suite of The Update Framework moves the clock.
+if [ "${1:-}" = all ] && ! command -v faketime >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends faketime
+fi
+
 # Models in C are compiled for a Cortex-M4 and an AVR, and run on an emulated board.
 if [ "${1:-}" = all ] && ! { command -v arm-none-eabi-gcc && command -v qemu-system-arm && command -v avr-gcc; } >/dev/null; then
   as_root apt-get update -q

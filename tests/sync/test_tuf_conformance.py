@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-SUITE = os.environ.get("EDGE_INFER_TUF_SUITE", "")
+_NAMED = os.environ.get("EDGE_INFER_TUF_SUITE", "")
+SUITE = str(Path(_NAMED).resolve()) if _NAMED else ""
 CLIENTS = Path(__file__).parent / "tuf"
 
 pytestmark = [

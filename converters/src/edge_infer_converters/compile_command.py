@@ -160,7 +160,6 @@ def _write_c(
 def _model(source: Path, variant: str | None) -> tuple[str, bytes | onnx.ModelProto]:
     """Return the name of a model, and its TFLite file, or the model itself where it is one over tables."""
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.errors import InputError
 
     suffix = source.suffix.lower()
     if not source.exists():

@@ -13,6 +13,7 @@ from onnx import helper
 
 from edge_infer.errors import ConversionError, EdgeInferError, UnsupportedModel, UnsupportedOperator
 from edge_infer_converters import convert
+from edge_infer_converters.sources import onnx as source
 from tests.support import zoo
 
 if TYPE_CHECKING:
@@ -190,8 +191,6 @@ def test_a_file_that_only_has_the_name_of_pytorch_is_refused(tmp_path: Path) -> 
 @given(st.integers(0, len(zoo.mlp()) - 1), st.integers(1, 255))
 def test_a_flipped_byte_is_an_error_of_ours_or_none(tmp_path: Path, place: int, change: int) -> None:
     """Whatever a damaged file does, it ends in a model or in one of our errors."""
-    from edge_infer_converters.sources import onnx as source
-
     data = bytearray(zoo.mlp())
     data[place] ^= change
     (tmp_path / "model.onnx").write_bytes(bytes(data))
@@ -200,3 +199,16 @@ def test_a_flipped_byte_is_an_error_of_ours_or_none(tmp_path: Path, place: int, 
         source.load(tmp_path / "model.onnx")
     except EdgeInferError as error:
         assert error.message
+
+
+def test_descriptions_in_another_encoding_are_dropped(tmp_path: Path) -> None:
+    """Descriptions say nothing of what a model computes, and some tools write them as Latin-1 or GBK."""
+    model = onnx.load_from_string(zoo.mlp())
+    for message in (model, model.graph, model.graph.node[0], model.graph.initializer[0]):
+        message.doc_string = "plain#"
+    data = model.SerializeToString().replace(b"plain#", b"plain\xff")
+    (tmp_path / "model.onnx").write_bytes(data)
+
+    read = source.load(tmp_path / "model.onnx")
+
+    assert b"plain" not in read.proto.SerializeToString()

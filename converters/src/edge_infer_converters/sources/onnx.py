@@ -212,7 +212,7 @@ def load_export(
 def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTIONS) -> SourceModel:
     """Check a model that was read from the file `place`; `load` documents the errors."""
     _check_graph(proto, place)
-    _check_names(proto, place)
+    _check_text(proto, place)
     with suppress(ValueError):  # a circle, which the checker names
         for graph in graphs_of(proto.graph):
             sort_nodes(graph)
@@ -339,11 +339,17 @@ def _too_large(path: Path, nbytes: int) -> ConversionError:
     )
 
 
-def _check_names(proto: onnx.ModelProto, path: Path) -> None:
-    """Refuse names that are not UTF-8: protobuf hands them over as bytes."""
+def _check_text(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse names that are not UTF-8, and drop such descriptions: protobuf hands over both as bytes."""
+    nodes = (node for graph in graphs_of(proto.graph) for node in graph.node)
+    for message in (proto, *graphs_of(proto.graph), *nodes, *tensors_of(proto.graph)):
+        if not isinstance(message.doc_string, str):
+            message.ClearField("doc_string")
+    own: list[object] = [proto.producer_name, proto.producer_version, proto.domain]
+    own += [text for entry in proto.metadata_props for text in (entry.key, entry.value)]
     for graph in graphs_of(proto.graph):
         values = (*graph.input, *graph.output, *graph.value_info)
-        names: list[object] = [named.name for named in (*values, *graph.initializer)]
+        names = [*own, graph.name, *(named.name for named in (*values, *graph.initializer))]
         names += [dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim]
         for node in graph.node:
             names += [node.name, node.op_type, node.domain, *node.input, *node.output]

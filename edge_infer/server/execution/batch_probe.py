@@ -47,11 +47,13 @@ class Probe(NamedTuple):
         batch_size: The smallest batch that is about as cheap per row as any.
         row_s: The seconds that one row takes alone; 0 where it could not be measured.
         reason: Why requests are not batched; empty where they are.
+        free_rows: How many rows of such a batch cost nothing: it takes the time of so many fewer, one by one.
     """
 
     batch_size: int
     row_s: float
     reason: str
+    free_rows: float = 0.0
 
 
 def probe(session: Session, max_batch_size: int) -> Probe:
@@ -78,9 +80,12 @@ def probe(session: Session, max_batch_size: int) -> Probe:
     try:
         if not _is_independent(session, samples):
             return Probe(1, row_s, "a row's answer depends on the other rows of its batch")
-        return Probe(_best_size(session, samples, max_batch_size, row_s), row_s, "")
+        costs = _costs(session, samples, max_batch_size, row_s)
     except EdgeInferError as error:
         return Probe(1, row_s, f"it failed on a batch of more than one: {error.message}")
+    least = min(costs.values())
+    size, cost = next((size, cost) for size, cost in costs.items() if cost * _GAIN <= least)
+    return Probe(size, row_s, "", size * (1 - cost / costs[1]))
 
 
 def _samples(session: Session) -> list[dict[str, Any]]:
@@ -154,7 +159,8 @@ def _is_independent(session: Session, samples: list[dict[str, Any]]) -> bool:
     return True
 
 
-def _best_size(session: Session, samples: list[dict[str, Any]], max_batch_size: int, row_s: float) -> int:
+def _costs(session: Session, samples: list[dict[str, Any]], max_batch_size: int, row_s: float) -> dict[int, float]:
+    """Return the seconds of a row in batches of growing size."""
     end = perf_counter() + _BUDGET_S
     costs = {1: row_s + _HANDOVER_S}
     size = 2
@@ -164,8 +170,7 @@ def _best_size(session: Session, samples: list[dict[str, Any]], max_batch_size: 
             break
         costs[size] = (batch_s + _HANDOVER_S) / size
         size *= 2
-    best = min(costs.values())
-    return next(size for size, cost in costs.items() if cost * _GAIN <= best)
+    return costs
 
 
 def _time(session: Session, feeds: dict[str, Any], repeats: int) -> float:

@@ -140,6 +140,7 @@ class LoadedModel:
         self.answer_size = AnswerSize(self.inputs, self.outputs, limits.max_answer_bytes)
         self.batcher = DynamicBatcher(limits)
         self.batcher.max_batch_size = measured.batch_size
+        self.batcher.free_rows = measured.free_rows
         self.batcher.expect(measured.row_s)
         self.statistics = Statistics()
         self.in_flight = 0

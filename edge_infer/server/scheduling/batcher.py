@@ -65,12 +65,15 @@ class DynamicBatcher:
 
     Attributes:
         max_batch_size: The most rows of a batch: the limit, or less once the model was measured.
+        free_rows: How many rows of such a batch take no time of their own. So many rows may run ahead of a tenant
+            whose clients are about to ask again: it would gain little if they did not.
     """
 
     def __init__(self, limits: BatchLimits | None = None) -> None:
         self.limits = limits or BatchLimits()
         self.queue = RequestQueue(self.limits.max_queue_size)
         self.max_batch_size = self.limits.max_batch_size
+        self.free_rows = 0.0
         self._batch_s = 0.0
 
     def __len__(self) -> int:
@@ -118,8 +121,9 @@ class DynamicBatcher:
             QueueFull: There is no room.
         """
         if request.tenant.name:
-            row_s = self._batch_s / self.max_batch_size
-            request.turn = self.queue.shares.turn(request.tenant, request.arrived, request.rows * row_s)
+            request.turn = self.queue.shares.turn(
+                request.tenant, request.rows, request.arrived, catch_up=self.max_batch_size
+            )
         self.queue.push(request)
 
     def take(self, now: float, *, is_idle: bool, free_since: float = 0.0) -> Batch | None:
@@ -156,15 +160,20 @@ class DynamicBatcher:
         found = self.queue.first(now)
         if found is None or (found[1].key is not None and not self.queue.fills(found[0], self.max_batch_size)):
             return None
-        requests = self.queue.set_aside(found[0], self.max_batch_size, now)
+        requests = self.queue.set_aside(found[0], self.max_batch_size, now, ahead=self.free_rows)
         return self._of(requests, inf) if requests else None
 
     def _batch(self, key: Hashable, now: float, free_since: float, below: int = LOWEST_PRIORITY + 1) -> Batch | None:
-        requests = self.queue.take(key, self.max_batch_size, now, below)
+        requests = self.queue.take(key, self.max_batch_size, now, below, self.free_rows)
         return self._of(requests, free_since) if requests else None
 
     def _of(self, requests: list[Request], free_since: float) -> Batch:
         return Batch(requests, sum(request.rows for request in requests), free_since, self.limits.refuses_nan)
+
+    def began(self, batch: Batch) -> None:
+        """Take note that a batch began to run."""
+        if batch.requests[0].tenant.name:
+            self.queue.shares.began(max(request.turn for request in batch.requests))
 
     def has_next(self, now: float) -> bool:
         """Tell whether a request waits that is in no batch yet."""
@@ -188,6 +197,7 @@ class DynamicBatcher:
         weight = _SMOOTHING if self._batch_s else 1.0
         batch_s = compute_s / max(1.0, batch.rows / self.max_batch_size)
         self._batch_s += weight * (batch_s - self._batch_s)
+        self.queue.shares.batch_s = self._batch_s
 
     def expect(self, batch_s: float) -> None:
         """Start from a measurement instead of from nothing."""

@@ -197,7 +197,9 @@ class RequestQueue:
             self.count_out((self._pop(best[1]),))
         return None
 
-    def take(self, key: Hashable, max_rows: int, now: float, below: int = LOWEST_PRIORITY + 1) -> list[Request]:
+    def take(
+        self, key: Hashable, max_rows: int, now: float, below: int = LOWEST_PRIORITY + 1, ahead: float = inf
+    ) -> list[Request]:
         """Remove requests from the front of a line: the first always, then as many as fit.
 
         Args:
@@ -205,18 +207,27 @@ class RequestQueue:
             max_rows: How many rows fit.
             now: The time.
             below: The first request whose priority number is not smaller ends it.
+            ahead: How many rows a tenant may run ahead of another that asks too.
         """
-        taken = self.set_aside(key, max_rows, now, below)
+        taken = self.set_aside(key, max_rows, now, below, ahead)
         self.count_out(taken)
         return taken
 
-    def set_aside(self, key: Hashable, max_rows: int, now: float, below: int = LOWEST_PRIORITY + 1) -> list[Request]:
+    def set_aside(
+        self, key: Hashable, max_rows: int, now: float, below: int = LOWEST_PRIORITY + 1, ahead: float = inf
+    ) -> list[Request]:
         """Do as `take`, but let the requests count as waiting until `count_out`."""
         taken: list[Request] = []
+        horizons: dict[str, float] = {"": inf}
         room = max_rows
         while line := self._lines.get(key):
             request = line[0][2]
             if (taken and request.rows > room) or request.priority >= below:
+                break
+            name = request.tenant.name
+            if name not in horizons:
+                horizons[name] = self.shares.horizon(request.tenant, now) + ahead / request.tenant.weight
+            if taken and request.turn >= horizons[name]:
                 break
             self._pop(key)
             if self._is_live(request, now):

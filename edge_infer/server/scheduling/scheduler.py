@@ -133,6 +133,7 @@ class Scheduler:
         # Who had nothing to do has saved nothing: its time begins where that of the others is.
         self._time = max(self._time, self._spent.pop(batcher))  # put back behind those that spent as much
         self._spent[batcher] = self._time + batcher.expected_s(batch)
+        batcher.began(batch)
         self.running += 1
 
     def _offer(self, now: float) -> None:

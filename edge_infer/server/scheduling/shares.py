@@ -1,18 +1,25 @@
 """Shares: who gets how much of a model when more is asked of it than it can do.
 
 Requests of several tenants take turns by start-time fair queueing (Goyal, Vin and Cheng 1996): each tenant has a
-virtual time that moves on by what its requests cost, divided by its weight. One that asks more than its share while
+virtual time that moves on by the rows of its requests, divided by its weight. A batch ends where its next row would
+run ahead of another tenant that asks too, or asked a moment ago: else who has few clients would wait for a batch of the
+others' each time that it has read its answers. One that asks more than its share while
 others wait is refused with 429; who is alone may have everything.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import OverShare
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+#: How long after its last request a tenant counts as one that asks, beside the time of two batches: its clients wait
+#: for one that runs, read the answer and ask again.
+_ASKS_S = 0.05
 
 
 class Bounds(NamedTuple):
@@ -65,7 +72,11 @@ class Shares:
         self._capacity = capacity
         self._waiting: dict[str, int] = {}
         self._weights: dict[str, float] = {}
-        self._turns: dict[str, float] = {}
+        self._ends: dict[str, float] = {}  # the virtual time when each tenant will have had what it asked for
+        self._asked: dict[str, float] = {}  # when each asked last, in seconds
+        self._time = 0.0
+        #: How long a batch takes, in seconds.
+        self.batch_s = 0.0
 
     def part(self, tenant: Tenant) -> float:
         """Return a tenant's part of the model, 0 to 1, beside those that have requests waiting now."""
@@ -91,14 +102,37 @@ class Shares:
             got=waiting,
         )
 
-    def turn(self, tenant: Tenant, arrived: float, cost_s: float) -> float:
-        """Return when it is a new request's turn: not before those that its tenant has already."""
-        if not self._waiting:
-            self._turns.clear()  # nothing waits: nobody owes anything
-        begin = max(arrived, self._turns.get(tenant.name, arrived))
-        self._weights[tenant.name] = tenant.weight
-        self._turns[tenant.name] = begin + cost_s / self.part(tenant)
+    def turn(self, tenant: Tenant, rows: int, now: float, catch_up: float) -> float:
+        """Return when it is a new request's turn, in virtual time: not before those that its tenant has already.
+
+        Args:
+            tenant: Whose request it is.
+            rows: What it costs.
+            now: When it arrived, in seconds.
+            catch_up: How many rows of others a tenant may catch up with that was away for a moment: its clients read
+                an answer and ask again, and others had their turns meanwhile.
+        """
+        name = tenant.name
+        slowest = min((self._weights[other] for other in self._waiting), default=tenant.weight)
+        earliest = self._time - (catch_up / slowest if self._asks(name, now) else 0.0)
+        begin = max(earliest, self._ends.get(name, earliest))
+        self._weights[name] = tenant.weight
+        self._asked[name] = now
+        self._ends[name] = begin + rows / tenant.weight
         return begin
+
+    def began(self, turn: float) -> None:
+        """Let virtual time move on to the turn of a request that began."""
+        self._time = max(self._time, turn)
+
+    def horizon(self, tenant: Tenant, now: float) -> float:
+        """Return the turn from which on a tenant runs ahead of another that asks too; infinity where it asks alone."""
+        others = [end for name, end in self._ends.items() if name != tenant.name and self._asks(name, now)]
+        return max(self._time, min(others)) if others else inf
+
+    def _asks(self, name: str, now: float) -> bool:
+        """Tell whether a tenant has requests waiting, or had some a moment ago."""
+        return name in self._waiting or now - self._asked.get(name, -inf) <= _ASKS_S + 2 * self.batch_s
 
     def most_over(self, names: Iterable[str]) -> str | None:
         """Return which of these tenants, which all wait, does so with the most requests for its weight."""

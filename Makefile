@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo test suite-page suite-stored suite-run suite-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
+.PHONY: help setup demo test suite-page suite-stored suite-run suite-rest long-models long-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -53,9 +53,16 @@ suite-run: setup
 suite-rest: setup
 	$(BIN)/python -m pytest -m 'not browser and not long' $(addprefix --ignore=,$(RUN_TESTS)) $(TESTS)
 
+# Two halves of about as long: models of other people and what is made of them, and the rest.
+LONG_MODELS := tests/conformance tests/converters tests/kernels tests/zoo
+long-models: setup
+	$(BIN)/python -m pytest -m long $(LONG_MODELS)
+long-rest: setup
+	$(BIN)/python -m pytest -m long tests $(addprefix --ignore=,$(LONG_MODELS))
+
 check-all: setup ## What `make test` leaves out: the long tests, a fleet of 1000, the emulated Raspberry Pis
 	tests/setup.sh all
-	$(BIN)/python -m pytest -m long
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target long-models long-rest
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_fleet.py --timeout=7200
 	$(MAKE) --no-print-directory pi PI=$(PI)
 

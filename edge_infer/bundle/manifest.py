@@ -287,7 +287,9 @@ class Manifest:
         import json
 
         try:
-            document = json.loads(data)
+            document = json.loads(data.decode())
+            if b"\\u" in data:
+                json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair could not be written again
         except (ValueError, RecursionError) as error:
             raise ManifestError(
                 f"manifest.json is not JSON: {error}", hint="make the bundle again with `edge-infer convert`"

@@ -70,6 +70,7 @@ def check(data: bytes) -> None:
 @settings(max_examples=200, deadline=None)
 @given(mutated(DOCUMENT))
 @example(DOCUMENT)
+@example({**DOCUMENT, "pipeline": {"version": 1, "steps": [{"step": "post.labels", "text": "\ud800"}]}})
 def test_a_manifest_that_says_something_else_is_refused_or_read_as_it_is(document: Any) -> None:
     check(json.dumps(document).encode())
 

@@ -4,7 +4,7 @@ Bytes are exact and do not depend on the machine. Every peer packs the very same
 Xet in kind: FastCDC of 8/64/128 kB, each chunk as it is, by lz4, or by lz4 over its bytes in groups of four, and 36
 bytes of index for each chunk of the new file; in Python's `fastcdc`, not Xet's own hash.
 
-    python benchmarks/sync.py [--quick] [--json] [--only install digits cnn mobilenet minilm large update]
+    python benchmarks/sync.py [--quick] [--json] [--only install encrypted digits cnn mobilenet minilm large update]
 
 The fine-tuned pairs need torch, MiniLM's an environment of its own (`sync_finetune.py` says how to make it); the
 chunking peer needs `fastcdc` and `lz4`. What is missing is left out, and said. `--only` runs some groups, each of some
@@ -40,8 +40,8 @@ from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.revision import File
 
 WEB = Path(__file__).parents[1] / "web"
-GROUPS = ("install", *models.GROUPS, "update")
-QUICK = ("install", "digits", "cnn")
+GROUPS = ("install", "encrypted", *models.GROUPS, "update")
+QUICK = ("install", "encrypted", "digits", "cnn")
 
 
 def patch_from(new: bytes, old: bytes) -> int:
@@ -176,6 +176,30 @@ def first_install() -> list[dict[str, Any]]:
     ]
 
 
+def encrypted(folder: Path, megabytes: int, rounds: int) -> list[dict[str, Any]]:
+    """Install encrypted weights and the same in clear, in turn; then one layer of them anew, by delta."""
+    import sync_encrypted
+
+    done, pulls = sync_encrypted.measure(folder, megabytes, rounds)
+    name, low, high = f"encrypted, {megabytes} MB fp32", min(done.ratios), max(done.ratios)
+    bytes_target, cpu_target = round(1.1 * done.bytes_clear), 1.3
+    ours, clear = (round(sync_encrypted.median(one), 4) for one in (done.cpu_s, done.cpu_clear_s))
+    spread = f"{low:.2f} to {high:.2f} in {rounds} rounds"
+    of_cpu = {"target": cpu_target, "met": done.ratio <= cpu_target, "spread": spread}
+    install = row(f"first install, {name}", "CPU time, s", ours, "in clear", clear, **of_cpu)
+    return [
+        row(
+            f"first install, {name}", "bytes moved", done.bytes_sealed, "in clear", done.bytes_clear,
+            target=bytes_target, met=done.bytes_sealed <= bytes_target,
+        ),
+        install | {"ratio": round(done.ratio, 4)},
+        row(
+            f"one layer, {name}", "bytes moved", pulls["sealed delta"].bytes_moved,
+            "in clear", pulls["clear delta"].bytes_moved,
+        ),
+    ]  # fmt: skip
+
+
 def whole_update(megabytes: int) -> list[dict[str, Any]]:
     """Pull a large model by delta, in a process of its own, with all checks: its speed and its memory."""
     script = Path(__file__).with_name("sync_update.py")
@@ -214,6 +238,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             if group == "install":
                 rows += first_install()
+            elif group == "encrypted":
+                for megabytes in (4,) if arguments.quick else (4, 32, 128):
+                    rows += encrypted(Path(folder, str(megabytes)), megabytes, 3 if arguments.quick else 7)
             elif group == "update":
                 rows += whole_update(arguments.update_mb)
             else:

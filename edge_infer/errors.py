@@ -204,6 +204,12 @@ class SignatureError(SyncError):
     code = "signature_error"
 
 
+class EncryptedError(SyncError):
+    """Weights are encrypted, and no key that was given opens them, or a key file is none."""
+
+    code = "encrypted"
+
+
 class ExpiredError(SyncError):
     """The store's metadata is too old to install from; what runs already goes on running."""
 

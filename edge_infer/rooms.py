@@ -57,6 +57,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/wasm.py": (_EVERYWHERE, "read with the kernels, which are not there"),
     "chains/build.py": (("page",), "writes bundles for commands"),
     "chains/vectors.py": (("page",), "read when a chain is built and verified, on a host"),
+    "bundle/sealed.py": (("page",), "needs the package cryptography, which a page does not bring"),
     "formats/input_files.py": (_EVERYWHERE, "read by commands and converters"),
     "formats/spans.py": (("page",), "read when a delta of a model is written, on a host"),
     "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from mmap import mmap
     from typing import Any, Protocol
 
+    from edge_infer.bundle.sealed import KeySource
     from edge_infer.formats.safetensors import Example
 
     class _Source(Protocol):
         """A place that files are read from by their path inside the bundle."""
+
+        is_sealed: bool
 
         def read(self, path: str, limit: int) -> bytes: ...
 
@@ -38,6 +41,8 @@ _BOMB_RATIO = 100
 _NOT_FOUND = 404
 #: From this size on an engine reads a checked ONNX file itself.
 _LARGE_BYTES = 2**26
+# How a file begins that `edge_infer.bundle.sealed` reads, which is imported only then.
+_SEALED = b"EISEAL01"
 _SLASHES_OF_ORIGIN = 2  # of `http://HOST`
 
 
@@ -79,6 +84,11 @@ class Bundle:
         return not self._revision
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether its files lie encrypted where it was opened from; `read` gives them in clear."""
+        return self._source.is_sealed
+
+    @property
     def label(self) -> str:
         """The model's name with the first digits of its revision; of a bare model, which has none, the name."""
         return f"{self.manifest.name}@{self._revision[:6]}" if self._revision else self.manifest.name
@@ -87,12 +97,17 @@ class Bundle:
         return f"Bundle({self.label}, {self.location!r})"
 
     @classmethod
-    def open(cls, source: str | os.PathLike[str]) -> Bundle:
+    def open(cls, source: str | os.PathLike[str], *, key: KeySource = None) -> Bundle:
         """Open a bundle (folder, `.zip` or URL) or a bare `.onnx`, `.ort`, `.tflite` or `.wasm` file.
 
         `hf:owner/name[@revision]` is fetched from the Hugging Face Hub first: its bundle, or its `onnx/model.onnx`.
 
+        Args:
+            source: Where it is.
+            key: The key file of a bundle that is encrypted; None for the one that `EDGE_INFER_KEY_FILE` names.
+
         Raises:
+            EncryptedError: It is encrypted, and the key is another or none.
             BundleError: There is nothing, or nothing that is a bundle or a model.
             ManifestError: Its manifest is wrong.
             FetchError: Its URL does not answer.
@@ -101,8 +116,8 @@ class Bundle:
         if fetch.is_url(text):
             remote, name = _Remote(text), _url_name(text)
             if _has_own_file(name):
-                return cls._from_bytes(remote.read("", fetch.MAX_FETCH_BYTES), name, text)
-            return cls._from_manifest(remote.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
+                return cls._from_bytes(remote.read("", fetch.MAX_FETCH_BYTES), name, text, key)
+            return cls._from_manifest(remote.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote, key)
         if text.startswith(("ws://", "wss://")):
             raise BundleError(
                 f"`{text}` is not a model on a server: over a WebSocket models run there",
@@ -120,7 +135,7 @@ class Bundle:
             return cls.open(model.file or model.folder)
         if os.path.isdir(text):
             folder = _Folder(text)
-            return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder)
+            return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder, key)
         if not os.path.isfile(text):
             raise BundleError(
                 f"There is no file or folder `{text}`", hint="edge-infer convert model.onnx -o model.bundle"
@@ -131,7 +146,7 @@ class Bundle:
             parent, own = os.path.split(real)
             bare = _BareFile(own, os.path.getsize(real), lambda: sha256_of_file(real))
             return cls(_bare_manifest(bare, name), "", text, _Folder(parent))
-        return cls._from_bytes(_read(text) if _suffix(name) == ".zip" else b"", name, text)
+        return cls._from_bytes(_read(text) if _suffix(name) == ".zip" else b"", name, text, key)
 
     @classmethod
     async def open_async(cls, source: str | os.PathLike[str]) -> Bundle:
@@ -145,15 +160,26 @@ class Bundle:
         return cls._from_manifest(await remote.read_async(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
 
     @classmethod
-    def _from_manifest(cls, data: bytes, location: str, source: _Source) -> Bundle:
+    def _from_manifest(cls, data: bytes, location: str, source: _Source, key: KeySource = None) -> Bundle:
+        if data.startswith(_SEALED):
+            if in_browser():
+                raise UnsupportedError(
+                    f"`{location}` is encrypted, which Python in a page does not read",
+                    hint="in JavaScript: load('edge+/store/MODEL', { key })",
+                )
+            from edge_infer.bundle.sealed import KeyRing, SealedSource, opened
+
+            ring = KeyRing.of(key)
+            clear = opened(data, ring, location)
+            return cls(Manifest.from_bytes(clear), sha256(data), location, SealedSource(source, ring))
         return cls(Manifest.from_bytes(data), sha256(data), location, source)
 
     @classmethod
-    def _from_bytes(cls, data: bytes, name: str, location: str) -> Bundle:
+    def _from_bytes(cls, data: bytes, name: str, location: str, key: KeySource = None) -> Bundle:
         """Open the bytes of one file: a zipped bundle or a bare model."""
         if name.endswith(".zip"):
             archive = _Archive(data, location)
-            return cls._from_manifest(archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), location, archive)
+            return cls._from_manifest(archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), location, archive, key)
         if _suffix(name) not in MODEL_FORMATS:
             raise BundleError(
                 f"`{location}` is neither a bundle nor a model; expected a folder, a .zip, or one of "
@@ -366,6 +392,8 @@ class _BareFile(FileEntry):
 
 
 class _Folder:
+    is_sealed = False
+
     def __init__(self, root: str, made: Mapping[str, bytes] | None = None) -> None:
         self._root = root
         self._made = dict(made or {})  # files that lie in memory
@@ -396,6 +424,8 @@ class _Folder:
 class _Inside:
     """A folder of a source that lies in no folder of this machine."""
 
+    is_sealed = False
+
     def __init__(self, source: _Source, folder: str) -> None:
         self._source = source
         self._folder = folder
@@ -408,6 +438,8 @@ class _Inside:
 
 
 class _Archive:
+    is_sealed = False
+
     def __init__(self, data: bytes, location: str) -> None:
         import io
         import zipfile
@@ -452,6 +484,8 @@ class _Remote:
     The API key of the environment goes to a server of edge-infer that asks for one, and to no other.
     """
 
+    is_sealed = False
+
     def __init__(self, url: str) -> None:
         self._url = url
         self._headers: dict[str, str] = {}
@@ -488,6 +522,8 @@ class _Remote:
 
 
 class _Memory:
+    is_sealed = False
+
     def __init__(self, files: dict[str, bytes]) -> None:
         self._files = files
 

@@ -20,7 +20,7 @@ _SECTIONS = {
     "Convert": ("convert", "compile", "chain", "info", "slim", "export-page"),
     "Run": ("run", "predict", "chat", "generate", "tune", "bench", "device"),
     "Search": ("embed", "index"),
-    "Serve": ("serve",),
+    "Serve": ("serve", "feedback"),
     "Sync": ("publish", "store", "pull", "watch"),
     "Check": ("verify", "monitor", "backends", "doctor"),
 }

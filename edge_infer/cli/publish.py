@@ -21,15 +21,34 @@ from edge_infer.cli.store import keys_option
     metavar="SHARE",
     help="Which devices take it now: canary:10%, 10% or all.",
 )
+@click.option(
+    "--encrypt-to",
+    metavar="KEYFILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Encrypt the weights for the first key of this file; `edge-infer store keys encryption` makes one.",
+)
+@click.option("--in-clear", is_flag=True, help="Publish in clear a model whose last version was encrypted.")
 @keys_option
 @options.as_json
-def publish(bundle: Path, store: str, version: str | None, stage: str, keys: Path, as_json: bool) -> None:
+def publish(
+    bundle: Path,
+    store: str,
+    version: str | None,
+    stage: str,
+    encrypt_to: Path | None,
+    in_clear: bool,
+    keys: Path,
+    as_json: bool,
+) -> None:
     """Publish a BUNDLE folder into a STORE: a folder that any web server can host, s3://BUCKET/PREFIX or oci://HOST/NAME.
 
     Writes the full pack, the differences to the last three versions where they are worth it, and signs them. Make the
     store and its keys first: `edge-infer store keys init STORE --keys DIR`. With --stage only a share of the devices
-    takes it; `edge-infer store stage` raises that share or ends the roll-out.
+    takes it; `edge-infer store stage` raises that share or ends the roll-out. With --encrypt-to the weights lie in the
+    store and on devices so that only who has the key reads them; names and sizes of files stay in clear.
     """
+    if encrypt_to is not None and in_clear:
+        raise click.UsageError("--encrypt-to and --in-clear exclude each other")
     options.require_extra("sync")
     from edge_infer.sync.publish import publish as publish_bundle
     from edge_infer.sync.publisher import published
@@ -37,7 +56,9 @@ def publish(bundle: Path, store: str, version: str | None, stage: str, keys: Pat
 
     part = parse_share(stage)
     with published(store) as repository:
-        done = publish_bundle(bundle, repository, keys, version=version, share=part)
+        done = publish_bundle(
+            bundle, repository, keys, version=version, share=part, encrypt_to=encrypt_to, in_clear=in_clear
+        )
     revision = done.revision
     if as_json:
         output.data_json(
@@ -49,6 +70,7 @@ def publish(bundle: Path, store: str, version: str | None, stage: str, keys: Pat
                 "size": revision.size,
                 "full": revision.pack.size,
                 "share": part / WHOLE,
+                "key": revision.key,
                 "deltas": [{"from": name, "size": size} for name, size in done.deltas],
             }
         )
@@ -60,4 +82,6 @@ def publish(bundle: Path, store: str, version: str | None, stage: str, keys: Pat
         rows.append((f"from {name}", "not worth it" if size is None else output.size(size), share))
     output.table(["pack", "size", "of the files"], rows, right=["size", "of the files"])
     to = "" if part == WHOLE else f", for {part / WHOLE:.2%} of the devices"
-    output.talk(f"Published {revision.model} {revision.version} in {store}: {output.size(revision.size)} of files{to}")
+    sealed = f", encrypted for the key {revision.key}" if revision.key else ""
+    whole = output.size(revision.size)
+    output.talk(f"Published {revision.model} {revision.version} in {store}: {whole} of files{to}{sealed}")

@@ -35,7 +35,15 @@ def _device_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     retry = click.option("--retry", is_flag=True, help="Try a version again that failed its trial.")
     name = click.option("--name", help="What the device is called in roll-outs and reports; default: a random word.")
-    return click.argument("address", metavar="STORE/MODEL")(into(root(retry(name(options.model_choice(command))))))
+    key = click.option(
+        "--key",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        envvar="EDGE_INFER_KEY_FILE",
+        show_envvar=True,
+        metavar="KEYFILE",
+        help="The key file of weights that are encrypted.",
+    )
+    return click.argument("address", metavar="STORE/MODEL")(into(root(retry(name(key(options.model_choice(command)))))))
 
 
 @click.command()
@@ -183,8 +191,8 @@ def _pull(
     from edge_infer.verify.chains import chain_trial
 
     def try_it(path: Path) -> None:
-        if Bundle.open(path).manifest.chain is not None:
-            chain_trial(path)
+        if Bundle.open(path, key=choice["key"]).manifest.chain is not None:
+            chain_trial(path, choice["key"])
         else:
             trial(path, LoadOptions(**choice))
 
@@ -202,6 +210,7 @@ def _pull(
             retry=retry,
             progress=step,
             is_halted=is_halted,
+            key=choice["key"],
         )
 
 

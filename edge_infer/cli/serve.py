@@ -86,6 +86,7 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
     from edge_infer.server.config import Settings, check_device
     from edge_infer.server.execution.indexes import name_indexes
     from edge_infer.server.execution.repository import name_models
+    from edge_infer.server.feedback.log import FeedbackLog
     from edge_infer.server.http.listener import Tls, is_local, listen, url_from_outside, url_of
     from edge_infer.server.http.server import serve as serve_on
     from edge_infer.server.static.pages import find_web_root
@@ -131,6 +132,7 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
         cors_origins=options.cors_origins,
         tracer_provider=provider,
         indexes=searched,
+        feedback=None if options.feedback is None else FeedbackLog(options.feedback, quota=options.feedback_mb * 2**20),
     )
     cert, key = options.tls_cert, options.tls_key
     if (cert is None) != (key is None):

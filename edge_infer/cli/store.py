@@ -90,6 +90,20 @@ def add(location: str, role: str, threshold: int | None, keys: Path) -> None:
     output.talk(f"The role {role} of {location} has one more key, {keys / f'{role}-{keyid[:8]}.pem'}{said}")
 
 
+@keys.command()
+@click.argument("file", metavar="KEYFILE", type=click.Path(path_type=Path, dir_okay=False))
+def encryption(file: Path) -> None:
+    """Put a new key for `publish --encrypt-to` into KEYFILE, before those that are there.
+
+    The first key encrypts, all of them decrypt: give devices the new file before you publish with it. Whoever has the
+    file has the weights, and without it nobody has them: back it up.
+    """
+    from edge_infer.bundle.sealed import write_key
+
+    key = write_key(file)
+    output.talk(f"{file} has the new key {key.name} in front; only its owner may read it. Back it up")
+
+
 @store.command()
 @_store
 @click.argument("model")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from edge_infer.errors import FetchError, Unauthorized, UnsupportedError
+from edge_infer.errors import FetchError, InputError, Unauthorized, UnsupportedError
 from edge_infer.platform.host import in_browser, in_worker, run_in_thread
 
 TYPE_CHECKING = False
@@ -34,6 +34,41 @@ def api_key() -> dict[str, str]:
     """Return the header with the API key of the environment, `EDGE_INFER_API_KEY`; nothing where there is none."""
     key = os.environ.get("EDGE_INFER_API_KEY")
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def key_told_to(url: str, source: str) -> dict[str, str]:
+    """Return the header with an API key for a server that a bundle names, which anybody may have written.
+
+    The environment's `EDGE_INFER_API_KEYS` has keys for origins: `https://HOST=KEY`, separated by spaces. The key of
+    `EDGE_INFER_API_KEY` is told only to the origin that the bundle itself came from.
+
+    Args:
+        url: The model on the server.
+        source: Where the bundle was opened from: a path or a URL.
+
+    Raises:
+        InputError: `EDGE_INFER_API_KEYS` has something else than pairs.
+    """
+    wanted = _origin(url)
+    for pair in os.environ.get("EDGE_INFER_API_KEYS", "").split():
+        origin, _, key = pair.partition("=")
+        if not is_url(origin) or not key:
+            raise InputError("EDGE_INFER_API_KEYS has something else than `ORIGIN=KEY`", hint="https://HOST=KEY")
+        if _origin(origin) == wanted:
+            return {"Authorization": f"Bearer {key}"}
+    return api_key() if is_url(source) and _origin(source) == wanted else {}
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1  # nobody's
+    return scheme, parts.hostname, port or {"http": 80, "https": 443}.get(scheme)
 
 
 def fetch(url: str, limit: int = MAX_FETCH_BYTES, headers: Mapping[str, str] | None = None) -> bytes:

@@ -30,7 +30,7 @@ class LiveSession:
 
     Args:
         folder: The device's folder, as `edge-infer pull --into` fills it.
-        **options: What `edge_infer.load` takes: `device`, `backend`, `variant`, `arrays`.
+        **options: What `edge_infer.load` takes: `device`, `backend`, `variant`, `arrays`, `key`.
 
     >>> live = LiveSession("device/digits")  # doctest: +SKIP
     >>> live.follow("https://models.example.org/store/digits")  # doctest: +SKIP
@@ -59,7 +59,7 @@ class LiveSession:
         """
         from edge_infer.sync.cache import bring, plain_address
 
-        device = bring(address, lambda path: trial(path, LoadOptions(**options)))
+        device = bring(address, lambda path: trial(path, LoadOptions(**options)), options.get("key"))
         session = cls(device.folder, **options)
         session.follow(plain_address(address), interval_s=interval_s)
         return session
@@ -125,7 +125,8 @@ class LiveSession:
             SyncError: It could not be taken; the old weights go on running.
         """
         store, model = split_address(address)
-        pulled = pull(store, model, self._device, lambda path: trial(path, self._asked), is_halted=is_halted)
+        asked = self._asked
+        pulled = pull(store, model, self._device, lambda path: trial(path, asked), is_halted=is_halted, key=asked.key)
         self.refresh()
         return pulled
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from edge_infer.backends.base import EngineOptions
     from edge_infer.bundle.bundle import Bundle
+    from edge_infer.bundle.sealed import KeySource
     from edge_infer.runtime.session import Session
 
 # The engine that is preferred for what it reads (`registry.py`); its start is what a first result waits for.
@@ -33,6 +34,7 @@ def load(
     arrays: str = "auto",
     options: EngineOptions | None = None,
     fallback: str | None = None,
+    key: KeySource = None,
 ) -> Session:
     """Load a model.
 
@@ -59,8 +61,11 @@ def load(
             measured to be slower than the latency budget, or turns out to be; and for calls that fail for want
             of memory. `Session.report()` says what went there. `load` asks the server only where it must. Prepared
             calls and runs that keep tensors stay here.
+        key: The key file of weights that are encrypted, or the text in it as bytes; None for the file that the
+            environment's `EDGE_INFER_KEY_FILE` names. They are decrypted in memory.
 
     Raises:
+        EncryptedError: The weights are encrypted, and the key is another or none.
         BundleError: The source is not a bundle or model, or its files are damaged.
         InputError: An argument is not one of its choices.
         BackendUnavailable: No engine can run it here, or not on that device.
@@ -72,7 +77,7 @@ def load(
     (TensorSpec('image', 'float32', ('batch', 1, 8, 8)),)
     """
     asked = LoadOptions(
-        device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback
+        device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback, key
     )
     return load_with(source, asked)
 
@@ -100,10 +105,11 @@ async def load_async(
     arrays: str = "auto",
     options: EngineOptions | None = None,
     fallback: str | None = None,
+    key: KeySource = None,
 ) -> Session:
     """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
     asked = LoadOptions(
-        device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback
+        device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback, key
     )
     if not host.in_browser():
         return await host.run_in_thread(lambda: load_with(source, asked))

@@ -49,7 +49,7 @@ async def opened(source: str | os.PathLike[str] | Bundle, asked: LoadOptions, *,
     if isinstance(source, Bundle):
         bundle = source
     else:
-        bundle = await Bundle.open_async(source) if may_wait else Bundle.open(source)
+        bundle = await Bundle.open_async(source) if may_wait else Bundle.open(source, key=asked.key)
     asked = _placed(asked)
     failed: list[tuple[Choice, EdgeInferError]] = []
     try:
@@ -73,7 +73,7 @@ def trial(path: Path, asked: LoadOptions = DEFAULTS) -> None:
     Raises:
         EdgeInferError: It does not load, or does not give its golden outputs.
     """
-    bundle = Bundle.open(path)
+    bundle = Bundle.open(path, key=asked.key)
     has_examples = bundle.manifest.examples is not None
     host.at_once(opened(bundle, asked._replace(self_test=has_examples, tune=False))).close()
 
@@ -94,7 +94,7 @@ def _pulled(address: str, asked: LoadOptions) -> Path:
         )
     from edge_infer.sync.cache import bring
 
-    return bring(address, lambda path: trial(path, asked)).active()
+    return bring(address, lambda path: trial(path, asked), asked.key).active()
 
 
 def _check(asked: LoadOptions) -> None:
@@ -220,6 +220,7 @@ def _remote(url: str, asked: LoadOptions) -> Session:
         "options": asked.options is not None,
         "self_test": asked.self_test,
         "fallback": asked.fallback is not None,
+        "key": asked.key is not None,
     }
     refused = [name for name, is_given in given.items() if is_given]
     if refused:

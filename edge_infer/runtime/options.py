@@ -9,6 +9,7 @@ from edge_infer.platform.records import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from edge_infer.backends.base import EngineOptions
+    from edge_infer.bundle.sealed import KeySource
 
 
 class LoadOptions(Record):
@@ -25,6 +26,7 @@ class LoadOptions(Record):
     arrays: str = "auto"
     options: EngineOptions | None = None
     fallback: str | None = None
+    key: KeySource = None
 
 
 DEFAULTS = LoadOptions()

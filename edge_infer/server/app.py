@@ -20,6 +20,7 @@ from edge_infer.server.execution.indexes import ServedIndexes
 from edge_infer.server.execution.lifecycle import Engine, default_workers
 from edge_infer.server.execution.repository import ModelRepository
 from edge_infer.server.execution.text_model import TextLimits
+from edge_infer.server.feedback.routes import Feedback
 from edge_infer.server.headers import ResponseHeaders, standard_headers
 from edge_infer.server.http.fast_path import DirectEndpoint
 from edge_infer.server.http.limits import DoorLimits
@@ -62,11 +63,12 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from edge_infer.server.feedback.log import FeedbackLog
     from edge_infer.server.ingestion.infer_websocket import Socket
 
 #: The headers that scripts of other origins may read.
 _EXPOSED = [
-    *("Inference-Header-Content-Length", "Model-Variant", "Retry-After", "Server-Timing"),
+    *("Feedback-Id", "Inference-Header-Content-Length", "Model-Variant", "Retry-After", "Server-Timing"),
     *("Tensor-Datatype", "Tensor-Shape", "X-Request-Id"),
 ]
 #: The most bytes of a request's body, unless the caller says otherwise.
@@ -135,8 +137,10 @@ class Application:
         limits: Limits,
         turns: Turns | None = None,
         cors_origins: Sequence[str] = (),
+        feedback: Feedback | None = None,
     ) -> None:
         self.engine = engine
+        self._feedback = feedback
         self.limits = limits
         self.door = limits.door
         self.max_body_bytes = limits.max_body_bytes
@@ -147,7 +151,7 @@ class Application:
             endpoint,
             self._infer_targets,
             self.turns,
-            is_cached=limits.cache_bytes > 0,
+            is_cached=limits.cache_bytes > 0 or feedback is not None,  # answers get ids in the application
             checks_origin=bool(cors_origins),
         )
         self._events = events
@@ -184,7 +188,7 @@ class Application:
         if scope["type"] == "http" and scope["method"] == "POST":
             target = self._infer_targets.find(path)
             if target is not None:
-                await AccessLog(partial(self._endpoint, target=target))(scope, receive, send)
+                await self._logged(partial(self._endpoint, target=target), target)(scope, receive, send)
                 return
             target = self._event_targets.find(path)
             if target is not None:
@@ -195,12 +199,16 @@ class Application:
                 return
             target = self._predict_targets.find(path)
             if target is not None:
-                await AccessLog(partial(self._predictions, target=target))(scope, receive, send)
+                await self._logged(partial(self._predictions, target=target), target)(scope, receive, send)
                 return
         elif scope["type"] == "websocket":
             await self.open_stream(scope, AsgiSocket(receive, send))
             return
         await self._routes(scope, receive, send)
+
+    def _logged(self, app: ASGIApp, target: tuple[str, str | None]) -> ASGIApp:
+        """Return what answers for a model, with its line in the log, and an id where feedback is taken."""
+        return AccessLog(app if self._feedback is None else self._feedback.marking(app, target[0]))
 
     async def open_stream(self, scope: Scope, socket: Socket) -> None:
         """Answer the handshake of a WebSocket, and serve it until it ends."""
@@ -237,6 +245,7 @@ def create_app(
     cors_origins: Sequence[str] = (),
     tracer_provider: TracerProvider | None = None,
     indexes: Mapping[str, Path] | None = None,
+    feedback: FeedbackLog | None = None,
 ) -> Application:
     """Make the application.
 
@@ -255,6 +264,7 @@ def create_app(
         cors_origins: The other servers whose pages may ask, such as `https://shop.example`; `*` for all.
         tracer_provider: OpenTelemetry's; each request is a span then. None for none.
         indexes: The folders of the indexes to search, by name.
+        feedback: Keeps what people say of answers; None to take no feedback.
 
     Raises:
         BundleError: An index is not there, or damaged.
@@ -318,6 +328,7 @@ def create_app(
     assets = Assets(EncodedFiles(cache_folder))
     pages = PageRoutes(web_root, assets, page)
     hosted = store or HostedStore()
+    told = None if feedback is None else Feedback(feedback, context)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -335,6 +346,7 @@ def create_app(
             *ModelRoutes(engine.repository, assets).routes(),
             *IndexRoutes(searched, assets, searches).routes(),
             *PackageRoutes(assets, web_root).routes(),
+            *(() if told is None else told.routes()),
             *InferenceRoutes(engine, endpoint, texts, metrics, keys, cors_origins).routes(),
             *DocumentationRoutes(engine).routes(),
             *StoreRoutes(hosted, assets, lambda: engine.is_draining).routes(),
@@ -352,5 +364,5 @@ def create_app(
     )
     routes.state.refusals = context.ledger.refusals
     return Application(
-        engine, endpoint, events, streams, predictions, texts, routes, lifespan, limits, turns, cors_origins
+        engine, endpoint, events, streams, predictions, texts, routes, lifespan, limits, turns, cors_origins, told
     )

@@ -116,6 +116,8 @@ class ServeOptions:
         metavar="TOKEN",
         variable="EDGE_INFER_REPORT_TOKEN",
     )
+    feedback: Path | None = _option(None, "A folder that keeps what people say of answers; default: none is taken.")
+    feedback_mb: int = _option(256, "The most MiB of that folder.", 1)
     open_browser: bool = _option(
         False,
         "Open the studio, or your own page, where there is a desktop.",

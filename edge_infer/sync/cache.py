@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from edge_infer.bundle.sealed import KeySource
+
 _SCHEME = "edge+"
 # Two processes that start at once bring the same model: the second waits for what the first brings.
 _PATIENCE_S = 60.0
@@ -37,12 +39,13 @@ def folder_of(address: str) -> Path:
     return cache_folder() / "stores" / f"{model}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
 
 
-def bring(address: str, trial: Callable[[Path], None]) -> DeviceStore:
+def bring(address: str, trial: Callable[[Path], None], key: KeySource = None) -> DeviceStore:
     """Bring the newest version of a model of a store.
 
     Args:
         address: `edge+https://HOST/STORE/MODEL`.
         trial: Runs the new bundle, and raises where it does not work.
+        key: The key file of versions that are encrypted.
 
     Returns:
         The folder, with an active version.
@@ -63,7 +66,7 @@ def bring(address: str, trial: Callable[[Path], None]) -> DeviceStore:
     device = DeviceStore(folder_of(plain), patience_s=_PATIENCE_S)
     store, model = split_address(plain)
     try:
-        pull(store, model, device, trial)
+        pull(store, model, device, trial, key=key)
     except (SyncError, BackendError, OSError) as error:
         if device.record().active is None:
             raise

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer.bundle.sealed import KeyRing, SealedFile
 from edge_infer.errors import (
     BackendUnavailable,
     DeltaError,
     DeviceLost,
+    EncryptedError,
     FetchError,
     InputError,
+    IntegrityError,
     ManifestError,
     NotReleasedError,
     OutOfMemory,
@@ -28,11 +32,23 @@ from edge_infer.sync.trust import FIRST_ROOT, MAX_ROOT_BYTES, newest
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from typing import Literal
 
+    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.sync.pack import Base
     from edge_infer.sync.revision import File, Object, Revision
 
 #: What a trial raises for the fault of this machine or of who chose how to run, not of the version.
-_NOT_THE_VERSION_S = (BackendUnavailable, UnsupportedError, InputError, OutOfMemory, DeviceLost, OSError, MemoryError)
+_NOT_THE_VERSION_S = (
+    BackendUnavailable,
+    UnsupportedError,
+    InputError,
+    OutOfMemory,
+    DeviceLost,
+    EncryptedError,
+    OSError,
+    MemoryError,
+)
 #: A revision during whose trial the process died so often is refused; once may have been the power.
 MAX_TRIALS = 2
 
@@ -93,6 +109,7 @@ def pull(
     retry: bool = False,
     progress: Callable[[int], None] = lambda _bytes: None,
     is_halted: Callable[[int, int], bool] = lambda _sequence, _stage: False,
+    key: KeySource = None,
 ) -> Pulled:
     """Bring a device to the newest revision of a model.
 
@@ -107,14 +124,17 @@ def pull(
         progress: Told the bytes that came, each time.
         is_halted: Told a version that comes in steps, by its sequence and the step's number; where it says so, the
             version is not taken now.
+        key: The key file of versions that are encrypted; None for the one that `EDGE_INFER_KEY_FILE` names.
 
     Raises:
+        EncryptedError: The version is encrypted, and the key is another or none.
         NotReleasedError: The version is not for this device, or its roll-out is halted.
         SyncError: It could not be fetched, proven, stored or run; the old version is active as before.
     """
     source = open_source(store) if isinstance(store, str) else store
+    ring = KeyRing.of(key)
     with device.locked():
-        return _Pull(source, model, device, trial, progress, is_halted).run(root, retry=retry)
+        return _Pull(source, model, device, trial, progress, is_halted, ring).run(root, retry=retry)
 
 
 class _Pull:
@@ -126,7 +146,9 @@ class _Pull:
         trial: Callable[[Path], None],
         progress: Callable[[int], None],
         is_halted: Callable[[int, int], bool],
+        ring: KeyRing,
     ) -> None:
+        self._ring = ring
         self._source = source
         self._model = model
         self._device = device
@@ -151,7 +173,7 @@ class _Pull:
             record = record._replace(floor=floor)
             device.write(record)
         record = self._judge_unfinished(record)
-        wanted = Installed(revision.version, revision.sequence, revision.files)
+        wanted = Installed(revision.version, revision.sequence, revision.files, revision.key)
         if wanted.bundle in record.refused and not retry:
             raise TrialError(
                 f"Version {wanted.version} of `{self._model}` failed its trial here before and is not taken",
@@ -178,6 +200,8 @@ class _Pull:
                 hint="the old version is active as before" if record.active else "nothing is installed",
                 version=wanted.version,
             )
+        if revision.key:
+            self._ring.get(revision.key, f"Version {wanted.version} of `{self._model}`")
         method, note = self._bring(revision, record)
         path = device.stage(wanted)
         if is_active:
@@ -270,13 +294,13 @@ class _Pull:
         note = ""
         for delta, base in self._usable(revision, record):
             try:
-                self._from_pack(delta, revision, {file.sha256 for file in base.files})
+                self._from_pack(delta, revision, base)
             except (DeltaError, FetchError) as error:
                 note = f"delta given up: {error.message}"
                 self._disk.remove(self._device.partial / delta.sha256)
             else:
                 return "delta", note
-        self._from_pack(revision.pack, revision, set())
+        self._from_pack(revision.pack, revision, None)
         return "full", note
 
     def _usable(self, revision: Revision, record: Record) -> list[tuple[Object, Installed]]:
@@ -285,21 +309,27 @@ class _Pull:
         usable = [
             (delta, here[delta.base])
             for delta in revision.deltas
-            if delta.base in here and delta.size < revision.pack.size
+            if delta.base in here and delta.size < revision.pack.size and self._opens(here[delta.base])
         ]
         usable.sort(key=lambda one: one[0].size)
         return [(delta, base) for delta, base in usable if not self._device.damaged(base.files)]
 
-    def _from_pack(self, pack: Object, revision: Revision, bases: set[str]) -> None:
+    def _opens(self, version: Installed) -> bool:
+        return not version.key or any(key.name == version.key for key in self._ring.keys)
+
+    def _from_pack(self, pack: Object, revision: Revision, old: Installed | None) -> None:
         device, disk = self._device, self._disk
         target = device.partial / pack.sha256
         self._moved += download(self._source, pack, target, disk, self._progress)
         made = {file.path: device.partial / f"{pack.sha256}.{i}" for i, file in enumerate(revision.files)}
 
-        def base(digest: str) -> Path:
-            if digest not in bases:
+        key = self._ring.get(revision.key, f"Version {revision.version}") if revision.key else None
+        bases = {file.sha256 for file in old.files} if old is not None else set()
+
+        def base(digest: str) -> Base:
+            if digest not in bases or old is None:
                 raise DeltaError(f"The pack needs a base file {digest[:12]} that is not here")
-            return device.blob(digest)
+            return _Sealed(device.blob(digest), self._ring) if old.key else device.blob(digest)
 
         def writer(path: str) -> Callable[[bytes | bytearray], object]:
             offset = 0
@@ -313,8 +343,12 @@ class _Pull:
 
             return write
 
-        with target.open("rb") as file:
-            unpack(file, {one.path: one for one in revision.files}, base, writer)
+        place = target if key is None else _Sealed(target, self._ring)
+        try:
+            with contextlib.closing(place.open("rb")) as file:
+                unpack(file, {one.path: one for one in revision.files}, base, writer, key)
+        except IntegrityError as error:  # it has the sha256 that was signed, and yet does not open
+            raise DeltaError(error.message, hint="publish the model again") from error
         for one in revision.files:
             self._keep(made[one.path], one)
         disk.sync(device.blobs)
@@ -326,3 +360,13 @@ class _Pull:
         require_whole(path, file)
         self._disk.protect(path)
         self._disk.rename(path, self._device.blob(file.sha256))
+
+
+class _Sealed(NamedTuple):
+    """Where a sealed file lies, which is read in clear."""
+
+    path: Path
+    ring: KeyRing
+
+    def open(self, mode: Literal["rb"], /) -> SealedFile:
+        return SealedFile(self.path.open(mode), self.ring, self.path.name)

@@ -40,11 +40,12 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 
 
 class Installed(NamedTuple):
-    """A version that lies on the device."""
+    """A version that lies on the device; encrypted for the key of that name, where it has one."""
 
     version: str
     sequence: int
     files: tuple[File, ...]
+    key: str = ""
 
     @property
     def bundle(self) -> str:
@@ -321,7 +322,9 @@ def _parsed(data: bytes) -> Record:
 def _installed(entry: Any) -> Installed | None:
     if entry is None:
         return None
-    return Installed(entry["version"], entry["sequence"], tuple(File(**file) for file in entry["files"]))
+    return Installed(
+        entry["version"], entry["sequence"], tuple(File(**file) for file in entry["files"]), entry.get("key", "")
+    )
 
 
 def _digest(body: Any) -> str:

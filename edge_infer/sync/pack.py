@@ -21,17 +21,41 @@ import json
 import os
 import struct
 from collections import deque
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.bundle.manifest import check_path
+from edge_infer.bundle.sealed import Sealer, clear_size
 from edge_infer.errors import DeltaError, ManifestError
 from edge_infer.sync.transforms import CODECS, DIFFERENCES, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from typing import Literal, Protocol
 
+    from edge_infer.bundle.sealed import Key
     from edge_infer.sync.revision import File
+
+    class Readable(Protocol):
+        """What a file is read from at any offset; `IO[bytes]` is one."""
+
+        def read(self, size: int = -1, /) -> bytes:
+            """Return the next bytes."""
+
+        def seek(self, offset: int, whence: int = 0, /) -> int:
+            """Go to an offset."""
+
+        def tell(self) -> int:
+            """Return the offset of the next byte."""
+
+        def close(self) -> None:
+            """Close it."""
+
+    class Base(Protocol):
+        """Where a base file lies; a `Path` is one."""
+
+        def open(self, mode: Literal["rb"], /) -> Readable:
+            """Open it for reading."""
+
 
 MAGIC = b"EIPACK01"
 COPY = 0
@@ -62,10 +86,11 @@ class Frame(NamedTuple):
 
 
 def unpack(
-    pack: IO[bytes],
+    pack: Readable,
     files: Mapping[str, File],
-    base: Callable[[str], Path],
+    base: Callable[[str], Base],
     write: Callable[[str], Callable[[bytes | bytearray], object]],
+    key: Key | None = None,
 ) -> None:
     """Make the files of a pack.
 
@@ -74,6 +99,7 @@ def unpack(
         files: The files that the revision promises, by path.
         base: Returns where the base file of a sha256 lies; raises `DeltaError` where there is none.
         write: Returns where the bytes of a path go.
+        key: What the promised files are sealed by; None where they are in clear.
 
     Raises:
         DeltaError: The pack is malformed, or does not give exactly these files.
@@ -82,7 +108,7 @@ def unpack(
     if {path for path, _ in header.files} != set(files) or len(header.files) != len(files):
         raise DeltaError("The pack holds other files than the revision")
     with contextlib.closing(_Streams(pack, header.frames, [base(digest) for digest in header.bases])) as streams:
-        _make(header.files, files, streams, write)
+        _make(header.files, files, streams, write, key)
 
 
 def _make(
@@ -90,17 +116,25 @@ def _make(
     files: Mapping[str, File],
     streams: _Streams,
     write: Callable[[str], Callable[[bytes | bytearray], object]],
+    key: Key | None,
 ) -> None:
     for path, steps in made:
         promised = files[path]
-        if sum(step.length for step in steps) != promised.size:
+        size = promised.size if key is None else clear_size(promised.size)
+        if sum(step.length for step in steps) != size:
             raise DeltaError(f"The pack makes another size of `{path}`", path=path)
+        sealer = None if key is None else Sealer(key, size)
         digest = hashlib.sha256()
         writer = write(path)
         for step in steps:
-            for data in streams.made(step):
+            for clear in streams.made(step):
+                data = clear if sealer is None else sealer.feed(clear)
                 digest.update(data)
                 writer(data)
+        if sealer is not None:
+            rest = sealer.end()
+            digest.update(rest)
+            writer(rest)
         if digest.hexdigest() != promised.sha256:
             raise DeltaError(f"The pack does not give `{path}`: its sha256 is {digest.hexdigest()}", path=path)
 
@@ -111,7 +145,7 @@ class _Header(NamedTuple):
     frames: list[Frame]
 
 
-def _read_header(pack: IO[bytes]) -> _Header:
+def _read_header(pack: Readable) -> _Header:
     start = pack.read(12)
     if len(start) != 12 or start[:8] != MAGIC:
         raise DeltaError("This is not a pack of a version that this edge-infer reads", hint="pip install -U edge-infer")
@@ -161,9 +195,9 @@ def _numbers(entry: Any, count: int) -> list[int]:
 
 
 class _Streams:
-    def __init__(self, pack: IO[bytes], frames: list[Frame], bases: list[Path]) -> None:
+    def __init__(self, pack: Readable, frames: list[Frame], bases: list[Base]) -> None:
         self._bases = bases
-        self._open: tuple[int, IO[bytes] | None] = (-1, None)
+        self._open: tuple[int, Readable | None] = (-1, None)
         self._size = 0
         at = pack.tell()
         self._streams = {codec: _Stream(pack, bases) for codec in CODECS}
@@ -203,7 +237,7 @@ class _Streams:
 class _Stream:
     """The frames of one codec, unpacked when they are needed."""
 
-    def __init__(self, pack: IO[bytes], bases: list[Path]) -> None:
+    def __init__(self, pack: Readable, bases: list[Base]) -> None:
         self.frames: deque[tuple[int, Frame]] = deque()
         self._pack = pack
         self._bases = bases
@@ -228,7 +262,7 @@ class _Stream:
         at, frame = self.frames.popleft()
         prefix = b""
         if frame.base >= 0:
-            with self._bases[frame.base].open("rb") as file:
+            with contextlib.closing(self._bases[frame.base].open("rb")) as file:
                 prefix = file.read(MAX_PREFIX + 1)
             if len(prefix) > MAX_PREFIX:
                 raise DeltaError("The pack needs a base file in memory that is too large")

@@ -47,14 +47,17 @@ _PIECE_BYTES = 2**20
 _TRIAL_BYTES = 2**18
 
 
-def write_pack(files: Mapping[str, bytes], old: Mapping[str, bytes] | None = None) -> bytes:
+def write_pack(
+    files: Mapping[str, bytes], old: Mapping[str, bytes] | None = None, names: Mapping[str, str] | None = None
+) -> bytes:
     """Return the pack that makes files, from nothing or from the files of an older revision.
 
     Args:
         files: The new files by their path.
         old: The old ones; without them the pack is a full one.
+        names: The sha256 of each old one as it lies on a device; None for that of its bytes.
     """
-    writer = _Writer(dict(old or {}))
+    writer = _Writer(dict(old or {}), names)
     entries = [
         {"path": path, "steps": [list(step) for step in writer.steps(path, dict(files))]} for path in sorted(files)
     ]
@@ -71,10 +74,10 @@ class _Old(NamedTuple):
 
 
 class _Writer:
-    def __init__(self, old: dict[str, bytes]) -> None:
+    def __init__(self, old: dict[str, bytes], names: Mapping[str, str] | None) -> None:
         self._old = old
         paths = sorted(old)
-        self.bases = [hashlib.sha256(old[path]).hexdigest() for path in paths]
+        self.bases = [names[path] if names is not None else hashlib.sha256(old[path]).hexdigest() for path in paths]
         self._number = {path: i for i, path in enumerate(paths)}
         self._by_content: dict[bytes, _Old] = {}
         self._by_name: dict[tuple[str, str, int, int], _Old] = {}

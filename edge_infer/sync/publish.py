@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, PART_SIZE, Manifest
+from edge_infer.bundle.sealed import KeyRing, opened, seal
 from edge_infer.errors import BundleError, DeltaError, IntegrityError, StoreError
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
@@ -16,6 +15,9 @@ from edge_infer.sync.revision import File, Object, Revision
 from edge_infer.sync.stage import WHOLE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edge_infer.bundle.sealed import Key, KeySource
     from edge_infer.sync.repository import Repository
 
 #: A delta is kept only where it is smaller than this share of the full pack.
@@ -35,7 +37,14 @@ class Published(NamedTuple):
 
 
 def publish(
-    bundle: Path, store: Repository, keys: Path, *, version: str | None = None, share: int = WHOLE
+    bundle: Path,
+    store: Repository,
+    keys: Path,
+    *,
+    version: str | None = None,
+    share: int = WHOLE,
+    encrypt_to: KeySource = None,
+    in_clear: bool = False,
 ) -> Published:
     """Publish a bundle folder as the newest revision of its model.
 
@@ -45,13 +54,25 @@ def publish(
         keys: The folder of the keys of targets, snapshot and timestamp.
         version: What to call it; None for the manifest's word.
         share: How many of 10 000 devices take it now.
+        encrypt_to: The key file whose first key packs and files are encrypted for, and whose others open the versions
+            before; None for weights in clear.
+        in_clear: Whether a model whose last version was encrypted may be published in clear.
 
     Raises:
-        BundleError: The bundle's files are not what its manifest says.
+        BundleError: The bundle's files are not what its manifest says, or cannot be encrypted.
+        EncryptedError: The key file is none.
         StoreError: The store or a key is missing or damaged, or this very bundle is the newest already.
     """
     files, manifest = read_bundle(bundle)
-    listed = tuple(File(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in sorted(files.items()))
+    ring = KeyRing() if encrypt_to is None else KeyRing.of(encrypt_to)
+    key = None if encrypt_to is None else ring.first
+    if key is not None and any(variant.external for variant in manifest.variants):
+        raise BundleError(
+            f"`{bundle}` has external data, which engines read from files in clear: it cannot be encrypted",
+            hint="convert the model into one file, or publish it in clear",
+        )
+    sealed = files if key is None else {path: seal(data, key) for path, data in files.items()}
+    listed = tuple(File(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in sorted(sealed.items()))
     before = store.offered(manifest.name)
     older = [] if before is None else [store.revision(digest) for digest in before.bases]
     if older and older[0].files == listed:
@@ -59,11 +80,20 @@ def publish(
             f"This bundle is the newest of `{manifest.name}` already: version {older[0].version}",
             hint="edge-infer store refresh STORE signs it again",
         )
-    pack = _kept(store, write_pack(files))
+    if older and older[0].key and key is None and not in_clear:
+        raise StoreError(
+            f"The version of `{manifest.name}` before is encrypted, this one would lie in the store in clear",
+            hint="--encrypt-to KEYFILE, or --in-clear",
+        )
+    pack = _kept(store, _sealed(write_pack(files), key))
     deltas: list[Object] = []
     said: list[tuple[str, int | None]] = []
     for old in older:
-        data = write_pack(files, _unpacked(store, old))
+        before_it = _unpacked(store, old, ring)
+        if before_it is None:
+            said.append((old.version, None))
+            continue
+        data = _sealed(write_pack(files, before_it, {file.path: file.sha256 for file in old.files}), key)
         if len(data) < MAX_SHARE * pack.size and all(delta.base != old.bundle for delta in deltas):
             deltas.append(_kept(store, data, old.bundle))
             said.append((old.version, len(data)))
@@ -77,6 +107,7 @@ def publish(
         listed,
         pack,
         tuple(deltas),
+        "" if key is None else key.name,
     )
     store.offer(revision, keys, share)
     return Published(revision, tuple(said))
@@ -114,24 +145,22 @@ def _kept(store: Repository, data: bytes, base: str = "") -> Object:
     return one
 
 
-def _unpacked(store: Repository, revision: Revision) -> dict[str, bytes]:
-    """Return the files of an older revision, made from its full pack."""
+def _sealed(data: bytes, key: Key | None) -> bytes:
+    return data if key is None else seal(data, key)
+
+
+def _unpacked(store: Repository, revision: Revision, ring: KeyRing) -> dict[str, bytes] | None:
+    """Return the files of an older revision in clear, made from its full pack; None where no key opens that."""
+    if revision.key and all(key.name != revision.key for key in ring.keys):
+        return None
 
     def no_base(digest: str) -> Path:
         raise DeltaError(f"A full pack refers to {digest[:12]}")
 
-    path = store.file(revision.pack.path)
-    with tempfile.TemporaryDirectory() as folder:
-        made = {file.path: Path(folder, str(i)) for i, file in enumerate(revision.files)}
-        opened = {name: where.open("wb") for name, where in made.items()}
-        try:
-            unpack(
-                io.BytesIO(path.read_bytes()),
-                {file.path: file for file in revision.files},
-                no_base,
-                lambda name: opened[name].write,
-            )
-        finally:
-            for file in opened.values():
-                file.close()
-        return {name: where.read_bytes() for name, where in made.items()}
+    pack = store.file(revision.pack.path).read_bytes()
+    key = ring.get(revision.key, "the version before") if revision.key else None
+    clear = opened(pack, ring, revision.pack.path) if revision.key else pack
+    made = {file.path: io.BytesIO() for file in revision.files}
+    unpack(io.BytesIO(clear), {one.path: one for one in revision.files}, no_base, lambda name: made[name].write, key)
+    found = {name: file.getvalue() for name, file in made.items()}
+    return found if key is None else {name: opened(data, ring, name) for name, data in found.items()}

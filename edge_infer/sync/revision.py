@@ -10,13 +10,17 @@ from edge_infer.bundle.manifest import MANIFEST_NAME, PART_SIZE, check_path
 from edge_infer.errors import ManifestError, StoreError
 
 FORMAT = 1
+#: That of a revision whose files are encrypted, which a client that cannot open them has to refuse.
+FORMAT_ENCRYPTED = 2
 #: A larger document is refused unread.
 MAX_REVISION_BYTES = 16 * 2**20
+#: What files and packs are encrypted by: the format of `edge_infer.bundle.sealed`.
+CIPHER = "EISEAL01"
 _HEX = r"[0-9a-f]{64}"
 
 
 class File(NamedTuple):
-    """A file of the bundle: path inside it, size in bytes, sha256 in hex."""
+    """A file of the bundle as it lies on a device: path inside it, size in bytes, sha256 in hex."""
 
     path: str
     size: int
@@ -55,6 +59,7 @@ class Revision(NamedTuple):
         files: Its files, `manifest.json` among them.
         pack: The full pack.
         deltas: The packs that make it from older revisions.
+        key: The name of the key that packs and files are encrypted for; empty where they are in clear.
     """
 
     model: str
@@ -64,6 +69,7 @@ class Revision(NamedTuple):
     files: tuple[File, ...]
     pack: Object
     deltas: tuple[Object, ...] = ()
+    key: str = ""
 
     @property
     def bundle(self) -> str:
@@ -77,8 +83,8 @@ class Revision(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Write the document: the same revision always gives the same bytes."""
-        document = {
-            "format": FORMAT,
+        document: dict[str, Any] = {
+            "format": FORMAT_ENCRYPTED if self.key else FORMAT,
             "model": self.model,
             "version": self.version,
             "sequence": self.sequence,
@@ -87,6 +93,8 @@ class Revision(NamedTuple):
             "pack": _object_json(self.pack),
             "deltas": [_object_json(delta) for delta in self.deltas],
         }
+        if self.key:
+            document["encryption"] = {"cipher": CIPHER, "key": self.key}
         return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
     @classmethod
@@ -98,9 +106,9 @@ class Revision(NamedTuple):
         """
         try:
             document = json.loads(data)
-            if document["format"] != FORMAT:
+            if document["format"] not in (FORMAT, FORMAT_ENCRYPTED):
                 raise StoreError(
-                    f"The revision has format {document['format']!r}, this edge-infer reads {FORMAT}",
+                    f"The revision has format {document['format']!r}, this edge-infer reads {FORMAT_ENCRYPTED}",
                     hint="pip install --upgrade edge-infer",
                 )
             files = tuple(
@@ -115,6 +123,7 @@ class Revision(NamedTuple):
                 files,
                 _object(document["pack"]),
                 tuple(_object(one) for one in document["deltas"]),
+                _key(document["encryption"]) if document["format"] == FORMAT_ENCRYPTED else "",
             )
         except (ValueError, KeyError, TypeError, RecursionError, ManifestError) as error:
             raise StoreError(f"The revision is malformed: {error}", hint="publish the model again") from error
@@ -136,6 +145,15 @@ def _object(entry: Any) -> Object:
     if len(one.parts) != -(-one.size // PART_SIZE):
         raise ValueError(f"{len(one.parts)} part hashes for {one.size} bytes")
     return one
+
+
+def _key(entry: Any) -> str:
+    if entry["cipher"] != CIPHER:
+        raise ValueError(f"{entry['cipher']!r} is not a cipher that this edge-infer reads")
+    if not isinstance(entry["key"], str) or not fullmatch(r"[0-9a-f]{16}", entry["key"]):
+        raise ValueError(f"{entry['key']!r} is not the name of a key")
+    name: str = entry["key"]
+    return name
 
 
 def _text(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edge_infer.bundle.bundle import Bundle
 from edge_infer.chains.cache import StepCache
 from edge_infer.chains.chain import Chain
 from edge_infer.chains.checked import check_chain
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from edge_infer.bundle.bundle import Bundle
+    from edge_infer.bundle.sealed import KeySource
     from edge_infer.chains.definition import ChainStep
 
 #: What stands for a step in the row of the whole chain.
@@ -82,17 +83,18 @@ def chain_rows(
     return rows
 
 
-def chain_trial(path: str | os.PathLike[str]) -> None:
+def chain_trial(path: str | os.PathLike[str], key: KeySource = None) -> None:
     """Let a chain give the answers of its bundle, before it takes the place of an older one.
 
     Args:
         path: Its folder.
+        key: The key file of one that is encrypted.
 
     Raises:
         ExecutionError: It gives others.
         EdgeInferError: It is wrong, or a model cannot be run here.
     """
-    with Chain.open(path, cache=StepCache()) as chain:
+    with Chain.open(Bundle.open(path, key=key), cache=StepCache()) as chain:
         vectors = chain.definition.vectors
         said = check_answers(chain, read_vectors(chain.bundle, vectors)) if vectors is not None else []
     if said:

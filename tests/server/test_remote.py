@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import SHUT_RDWR
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ from edge_infer.backends.remote.websocket import StreamConnection
 from edge_infer.errors import (
     BackendUnavailable,
     BundleError,
+    ExecutionError,
     FetchError,
     InputError,
     ModelNotFound,
@@ -307,3 +310,79 @@ def test_a_stream_that_was_lost_is_opened_again_and_one_that_cannot_be_says_so(t
     with pytest.raises(FetchError, match="cannot be reached"):
         session.run({"x": [[1.0, 2.0, 3.0]]})
     session.close()
+
+
+class _Liar(BaseHTTPRequestHandler):
+    """A server of one model whose answers are what a test says: its status, headers and the body's bytes."""
+
+    answer: tuple[int, dict[str, str], bytes]
+    seen: list[str | None]
+
+    def do_GET(self) -> None:
+        spec = [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]
+        self._send(200, {}, json.dumps({"name": "m", "inputs": spec, "outputs": [{**spec[0], "name": "y"}]}).encode())
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._send(*self.answer)
+
+    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.seen.append(self.headers["Authorization"])
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def _liar(answer: tuple[int, dict[str, str], bytes]) -> Iterator[tuple[str, list[str | None]]]:
+    seen: list[str | None] = []
+    kind = type("Liar", (_Liar,), {"answer": answer, "seen": seen})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/v2/models/m", seen
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        ((200, {"Content-Length": str(2**40)}, b"{}"), FetchError, "more than 1073741824 bytes"),
+        ((200, {"Content-Length": "100"}, b"{}"), FetchError, "broke off after 2 of 100 bytes"),
+        ((200, {"Inference-Header-Content-Length": "9" * 5000}, b"{}"), ExecutionError, "not v2"),
+        ((200, {}, b"[" * 200_000), ExecutionError, "not JSON"),
+        ((200, {}, b'{"outputs": ["y"]}'), ExecutionError, "not v2"),
+        (
+            (200, {}, b'{"outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "parameters": [1]}]}'),
+            ExecutionError,
+            "not v2",
+        ),
+        ((503, {"Retry-After": "nan"}, b"[" * 200_000), QueueFull, "status 503"),
+    ],
+)
+def test_an_answer_that_no_server_may_give_is_an_error_of_ours(
+    answer: tuple[int, dict[str, str], bytes], kind: type[Exception], said: str
+) -> None:
+    with _liar(answer) as (url, _):
+        model = RemoteModel(url, pause=lambda seconds: None if seconds >= 0 else pytest.fail("a wait back in time"))
+        try:
+            with pytest.raises(kind, match=said):
+                model.run({"x": numpy.ones((1, 3), "float32")}, ["y"], {}, ())
+        finally:
+            model.close()
+
+
+def test_an_answer_without_a_length_is_read_up_to_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_infer.backends.remote.http.MAX_ANSWER_BYTES", 1000)
+    headers = {"Content-Length": "", "Transfer-Encoding": "chunked"}
+    with _liar((200, headers, b"400\r\n" + bytes(1024) + b"\r\n0\r\n\r\n")) as (url, _):
+        model = RemoteModel(url)
+        with pytest.raises(FetchError, match="more than 1000 bytes"):
+            model.run({"x": numpy.ones((1, 3), "float32")}, ["y"], {}, ())
+        model.close()

@@ -1,21 +1,20 @@
 // Pulls a model as a page does, again and again, into storage in memory that fails at its write number 0, 1, 2, ...
 // until one pull goes through, each time from the same start; prints what was active after each.
 //
-// {address, root, fault: "quota" | "cut" | "none", first}: `first` is an address to install from before the pulls.
+// {address, root, fault: "quota" | "cut" | "none", first, key}: `first` is an address to install from before the pulls,
+// `key` the text of a key file. The sha256 of each file that a session would get is printed too.
+
+import { createHash } from "node:crypto";
 
 import { InferError } from "../../web/src/errors.js";
 import { Store } from "../../web/src/cache/store.js";
+import { KeyRing } from "../../web/src/sync/sealed.js";
 import { StoreModel } from "../../web/src/sync/pull.js";
 
-const { address, first, root, fault } = JSON.parse(process.argv[2]);
+const { address, first, root, fault, key } = JSON.parse(process.argv[2]);
 
-// Node 20 lacks two things that every browser that checks Ed25519 has.
+// Node 20 lacks what every browser that checks Ed25519 has.
 globalThis.navigator ??= {};
-Promise.withResolvers ??= () => {
-  const parts = {};
-  const promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }));
-  return { promise, ...parts };
-};
 
 class Cut extends Error {}
 
@@ -58,14 +57,25 @@ async function pull(from, files, after, kind) {
   const model = new StoreModel(address, new Store(place(files, after, kind), ""));
   await model.record(); // that of the address, also where the first version comes from elsewhere
   model.at = new URL(from).href.replace(/[^/]*$/, "");
-  const pulled = await model.pull({ root });
+  const pulled = await model.pull({ root, key });
   await model.settle("active");
+  if (key) keptFiles = [...files.values()].map((bytes) => Buffer.from(bytes).toString("latin1")).join("");
   return pulled;
+}
+
+/** What lay in the storage after the last pull of encrypted weights. */
+let keptFiles = "";
+
+/** @param {{files: [string, Uint8Array<ArrayBuffer>][]} | null} pulled */
+function shown(pulled) {
+  return Object.fromEntries((pulled?.files ?? []).map(([path, bytes]) => [path, createHash("sha256").update(bytes).digest("hex")]));
 }
 
 /** @param {Map<string, Uint8Array<ArrayBuffer>>} files */
 async function active(files) {
-  return (await new StoreModel(address, new Store(place(files, 0, "none"), "")).active())?.version ?? null;
+  const model = new StoreModel(address, new Store(place(files, 0, "none"), ""));
+  model.ring = await KeyRing.of(key).catch(() => new KeyRing([]));
+  return (await model.active())?.version ?? null;
 }
 
 const start = new Map();
@@ -82,7 +92,7 @@ for (let after = 0; after < 300; after++) {
   // The next visit, with nothing wrong any more.
   const between = await active(files);
   const healed = fault === "none" ? null : (await pull(address, files, 0, "none")).version;
-  seen.push({ how, version: found?.version ?? null, method: found?.method ?? null, note: found?.note ?? "", active: between, healed });
+  seen.push({ how, version: found?.version ?? null, method: found?.method ?? null, note: found?.note ?? "", active: between, healed, files: shown(found), isSealed: key ? !keptFiles.includes('"inputs"') : null });
   if (fault === "none" || (how === "through" && !found?.note)) break;
 }
 console.log(JSON.stringify(seen));

@@ -13,15 +13,6 @@ import { isHalted } from "../src/sync/advice.js";
 import { serve } from "./local-server.js";
 import { memoryPlace } from "./place.js";
 
-// Node 20 lacks what every browser that checks Ed25519 has.
-Promise.withResolvers ??= /** @type {any} */ (
-  () => {
-    /** @type {any} */
-    const parts = {};
-    const promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }));
-    return { promise, ...parts };
-  }
-);
 /** @type {Map<string, Promise<unknown>>} */
 const held = new Map();
 const locks = {
@@ -75,13 +66,14 @@ test("a version that runs already and is new to the storage is settled", async (
 });
 
 test("a pull that was given up at its very end leaves the next one its turn", async () => {
-  const arrived = Promise.withResolvers();
-  const { take, settled } = page("https://host/store/late", () => arrived.promise);
+  let arrive = (/** @type {any} */ _version) => {};
+  const arrived = new Promise((resolve) => (arrive = resolve));
+  const { take, settled } = page("https://host/store/late", () => arrived);
   const controller = new AbortController();
   const late = take(undefined, controller.signal);
   controller.abort(new Error("enough"));
   await assert.rejects(late, /enough/);
-  arrived.resolve(version("x"));
+  arrive(version("x"));
 
   assert.equal((await take()).taken, "taken");
   assert.deepEqual(settled, ["undecided", "active"]);

@@ -5,8 +5,10 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { ZSTDDecoder } from "zstddec";
+import { sha256 } from "../src/fetch/sha256.js";
 import { canonical } from "../src/sync/canonical.js";
 import { unpack } from "../src/sync/pack.js";
+import { CHUNK, KeyRing, clearSize, opened, seal, sealedSize } from "../src/sync/sealed.js";
 import { offered } from "../src/sync/stage.js";
 import { decode } from "../src/sync/transforms.js";
 import { unzstd } from "../src/sync/zstd.js";
@@ -44,6 +46,39 @@ test("a step of a roll-out gives what the vectors say", async () => {
     const target = { hashes: { sha256: "ab".repeat(32) }, length: 5, custom };
     const given = await offered(target, "m", "device", 0).then(({ isFallback }) => (isFallback ? "fallback" : "whole"), ({ code }) => code);
     assert.equal(given, gives, JSON.stringify(custom));
+  }
+});
+
+test("sealed files are those of the publisher, byte for byte, and open", async () => {
+  for (const { key, name, size, sha256: digest } of vectors.sealed) {
+    const ring = await KeyRing.of(`# a comment\n${key}\n`);
+    assert.equal(ring.keys[0].name, name);
+    const clear = Uint8Array.from({ length: size }, (_, i) => i % 251);
+    const made = await seal(clear, ring.keys[0]);
+    assert.equal(await sha256(made), digest, `${size} bytes`);
+    assert.equal(made.length, sealedSize(size));
+    assert.equal(clearSize(made.length), size);
+    assert.deepEqual(await opened(made, ring, "x"), clear);
+  }
+});
+
+test("a sealed file that was changed, cut or is another's does not open", async () => {
+  const ring = await KeyRing.of(vectors.sealed[4].key);
+  const made = await seal(new Uint8Array(2 * CHUNK + 9), ring.keys[0]);
+  const step = CHUNK + 28;
+  const swapped = made.slice();
+  swapped.set(made.subarray(16 + step, 16 + 2 * step), 16);
+  swapped.set(made.subarray(16, 16 + step), 16 + step);
+  const flipped = made.slice();
+  flipped[16 + step + 400] ^= 1;
+  const dropped = new Uint8Array([...made.subarray(0, 16), ...made.subarray(16 + step)]);
+  for (const [what, data] of /** @type {[string, Uint8Array<ArrayBuffer>][]} */ (Object.entries({ swapped, flipped, dropped, cut: made.slice(0, -1), none: new Uint8Array(), clear: new Uint8Array(100) }))) {
+    await assert.rejects(opened(data, ring, "x"), { code: "integrity_error" }, what);
+  }
+  const other = await KeyRing.of(vectors.sealed[0].key);
+  await assert.rejects(opened(made, other, "x"), (/** @type {any} */ error) => error.code === "encrypted" && error.message.includes(`for the key ${vectors.sealed[4].name}`));
+  for (const text of ["", "# only words", "ab".repeat(31), "zz".repeat(32)]) {
+    await assert.rejects(KeyRing.of(text), (/** @type {any} */ error) => error.code === "encrypted" && !error.message.includes("abab"));
   }
 });
 

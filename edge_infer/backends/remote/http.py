@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability, Backend, Placement, Runnable
-from edge_infer.backends.remote.reply import Reply
+from edge_infer.backends.remote.reply import MAX_ANSWER_BYTES, Reply
 from edge_infer.errors import (
     BundleError,
     EdgeInferError,
@@ -51,7 +51,11 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 60.0
 _ATTEMPTS = 5
 _MAX_WAIT_S = 30.0
+#: The most bytes of a description; a model with thousands of tensors has some hundred kB.
+_MAX_DOCUMENT_BYTES = 16 * 2**20
 _OK = 200
+#: Python reads no number of thousands of digits, and no length has as many as this.
+_MAX_DIGITS = 18
 #: Come back later: over a share, or full.
 _LATER = (429, 503)
 
@@ -95,6 +99,7 @@ class RemoteModel(Runnable):
         url: `http://HOST/v2/models/NAME`, with or without `/versions/VERSION`; `ws://` for a stream.
         post: Sends a body: (url, body, headers, timeout in seconds) -> reply. None for this place's own way.
         pause: Waits some seconds.
+        headers: What each request carries; None for the environment's API key.
 
     Attributes:
         name: What the server calls the model.
@@ -108,20 +113,21 @@ class RemoteModel(Runnable):
         url: str,
         post: Callable[[str, bytes, dict[str, str], float], Reply] | None = None,
         pause: Callable[[float], None] = sleep,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         url = url.rstrip("/")
         self._url = f"http{url[2:]}" if url.startswith("ws") else url
-        self._headers = fetch.api_key()
+        self._headers = dict(fetch.api_key() if headers is None else headers)
         self._connections = _connections(url, self._headers)
         self._post = post or (_post_in_page if host.in_browser() else self._connections.post)
         self._pause = pause
-        document = _json(fetch.fetch(self._url, headers=self._headers), self._url)
+        document = _json(fetch.fetch(self._url, _MAX_DOCUMENT_BYTES, self._headers), self._url)
         try:
             self.name = str(document["name"])
             self.version = str((document.get("versions") or ["1"])[-1])
             self.inputs = tuple(_spec(entry) for entry in document["inputs"])
             self.outputs = tuple(_spec(entry) for entry in document["outputs"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BundleError(f"{self._url} does not describe a model: {error!r}", hint="is it a v2 server?") from error
         self.placement = Placement("remote", 0, (self._url,))
 
@@ -216,7 +222,8 @@ class _Connections:
             try:
                 connection.request("POST", path, body, headers)
                 response = connection.getresponse()
-                data = response.read()
+                length = response.length  # None where the server does not say
+                data = b"" if (length or 0) > MAX_ANSWER_BYTES else response.read(MAX_ANSWER_BYTES + 1)
             except (OSError, HTTPException) as error:
                 connection.close()
                 if is_new or isinstance(error, TimeoutError):
@@ -224,6 +231,9 @@ class _Connections:
                         f"{url} cannot be reached: {error}", hint="is the server running? `edge-infer serve`", url=url
                     ) from error
                 continue
+            if len(data) > MAX_ANSWER_BYTES or (length is not None and len(data) < length):
+                connection.close()
+                raise _unfit(url, length, len(data))
             found = {name.lower(): value for name, value in response.getheaders()}
             if response.will_close:
                 connection.close()
@@ -251,6 +261,18 @@ def _connections(url: str, headers: dict[str, str]) -> _Connections | StreamConn
     return StreamConnection(url, headers)
 
 
+def _unfit(url: str, length: int | None, got: int) -> FetchError:
+    """Describe an answer that is too long, or was cut."""
+    if length is not None and length <= MAX_ANSWER_BYTES:
+        return FetchError(f"{url} broke off after {got} of {length} bytes", hint="try again", url=url)
+    return FetchError(
+        f"{url} answers with more than {MAX_ANSWER_BYTES} bytes",
+        hint="send fewer rows in a request",
+        url=url,
+        expected=MAX_ANSWER_BYTES,
+    )
+
+
 def _post_in_page(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Reply:
     return Reply(*fetch.post_in_page(url, body, headers, timeout_s))
 
@@ -276,7 +298,7 @@ def _request(feeds: Mapping[str, Array], outputs: Sequence[str]) -> tuple[bytes,
 
 def _answer(reply: Reply, url: str) -> dict[str, Tensor]:
     length = reply.headers.get("inference-header-content-length", "")
-    json_length = int(length) if length.isdecimal() else len(reply.body)
+    json_length = int(length) if length.isdecimal() and len(length) <= _MAX_DIGITS else len(reply.body)
     document = _json(reply.body[:json_length], url)
     tail, offset = memoryview(reply.body)[json_length:], 0
     results: dict[str, Tensor] = {}
@@ -291,7 +313,7 @@ def _answer(reply: Reply, url: str) -> dict[str, Tensor]:
             data = tail[offset : offset + size]
             offset += size
             results[entry["name"]] = Tensor(read_strings(data) if dtype is DType.STRING else data, dtype, shape)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise ExecutionError(f"{url} answered in a form that is not v2: {error}", hint="is it a v2 server?") from error
     return results
 
@@ -311,7 +333,7 @@ def _error(reply: Reply, url: str) -> EdgeInferError:
     try:
         document = json.loads(reply.body)
         text = str(document["error"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         document, text = {}, f"status {reply.status}"
     if isinstance(document, dict) and "code" in document:
         return error_from_json(document)
@@ -321,7 +343,8 @@ def _error(reply: Reply, url: str) -> EdgeInferError:
 
 def _retry_after(value: str | None) -> float:
     try:
-        return min(max(float(value or 1), 0.0), _MAX_WAIT_S)
+        wait_s = float(value or 1)
+        return min(wait_s, _MAX_WAIT_S) if wait_s > 0 else 0.0  # no number is not more than 0
     except ValueError:
         return 1.0
 
@@ -329,7 +352,7 @@ def _retry_after(value: str | None) -> float:
 def _json(data: bytes, url: str) -> dict[str, Any]:
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ExecutionError(f"{url} answered with something that is not JSON", hint="is it a v2 server?") from error
     if not isinstance(document, dict):
         raise ExecutionError(f"{url} answered with JSON that is not an object", hint="is it a v2 server?")

@@ -14,7 +14,7 @@ from json import loads
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.backends.remote.reply import Reply
+from edge_infer.backends.remote.reply import MAX_ANSWER_BYTES, Reply
 from edge_infer.errors import BackendUnavailable, ExecutionError, FetchError, PayloadTooLarge
 from edge_infer.formats.safetensors import FRAME
 
@@ -118,7 +118,7 @@ class StreamConnection:
                 self._url,
                 additional_headers=self._headers,
                 compression=None,
-                max_size=None,
+                max_size=MAX_ANSWER_BYTES,
                 open_timeout=_OPEN_TIMEOUT_S,
             ).__enter__()  # websockets 17.1 warns of any other use; what this returns is closed in `close`
         except InvalidStatus:  # `post` makes an answer of it

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edge_infer.backends.remote.http import RemoteModel
 from edge_infer.bundle.manifest import Variant
 from edge_infer.errors import ManifestError
+from edge_infer.platform import fetch
 from edge_infer.runtime.load import load
 from edge_infer.runtime.options import DEFAULTS
 from edge_infer.runtime.selection import Choice
@@ -28,13 +29,15 @@ def open_session(step: ChainStep, bundle: Bundle, options: Mapping[str, Any]) ->
         bundle: Its bundle. Where a server computes, its tokenizer and labels are still the ones of here.
         options: What `load` takes.
 
+    A chain may name any server: it is told an API key only where the bundle came from there, or one was given for it.
+
     Raises:
         ManifestError: The server's model has other tensors than the bundle's.
         EdgeInferError: The model cannot be loaded, or the server does not answer.
     """
     if not step.server:
         return load(bundle, arrays="tensor", **options)
-    model = RemoteModel(step.server)
+    model = RemoteModel(step.server, headers=fetch.key_told_to(step.server, bundle.location))
     for what, here, there in (
         ("inputs", bundle.manifest.inputs, model.inputs),
         ("outputs", bundle.manifest.outputs, model.outputs),

@@ -110,6 +110,12 @@ def open_file_of(model: ServedModel, path: str, open_file: Callable[[Path], Asse
         IntegrityError: The file is not the one that the manifest names.
     """
     bundle = model.bundle()
+    if bundle.is_encrypted:
+        raise PathNotFound(
+            f"The files of model `{model.name}` are encrypted, and not given away",
+            hint=f"POST /v2/models/{model.name}/infer, or load it from its store with the key",
+            path=path[:200],
+        )
     name = path.rpartition("/")[2]
     if path in UNNAMED and not model.is_bare:
         return Asset.of_bytes(name, model.read_unnamed(path))

@@ -78,6 +78,7 @@ OPERATIONS = (
         infers=True,
     ),
     Operation(f"{_MODEL}/predict", "post", "Answer raw data: a file, a text, or JSON", "Raw", infers=True),
+    Operation(f"{_MODEL}/feedback", "post", "Keep what somebody says of an answer (with --feedback)", "Feedback"),
     Operation(_VERSION, "get", "Inputs and outputs of a version"),
     Operation(f"{_VERSION}/ready", "get", "Load a version and say that it is ready"),
     Operation(f"{_VERSION}/config", "get", "How a version is batched and where it runs"),
@@ -85,6 +86,7 @@ OPERATIONS = (
     Operation(f"{_VERSION}/infer", "post", "Run a version", "Request", "Answer", infers=True),
     Operation(f"{_VERSION}/infer_stream", "post", "Run a version step by step", "Steps", content=_EVENTS, infers=True),
     Operation(f"{_VERSION}/predict", "post", "Answer raw data with a version", "Raw", infers=True),
+    Operation(f"{_VERSION}/feedback", "post", "Keep what somebody says of an answer", "Feedback"),
     Operation("/v1/models", "get", "The models that generate text or embed it", answer="Models", is_openai=True),
     Operation("/v1/models/{name}", "get", "One of them", answer="Model", is_openai=True),
     Operation(
@@ -484,4 +486,15 @@ _SCHEMAS = {
         }
     ),
     "Report": _report(),
+    "Feedback": {
+        "type": "object",
+        "required": ["id", "label"],
+        "properties": {
+            "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{32}$"},
+            "label": {},
+            "consent": {"type": "boolean"},
+            "inputs": {"type": "array", "items": {"type": "object"}},
+        },
+        "additionalProperties": False,
+    },
 }

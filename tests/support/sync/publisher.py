@@ -69,9 +69,17 @@ class Publisher(NamedTuple):
     keys: Path
     bundles: Path
 
-    def publish(self, version: int, *, wrong: bool = False, size: int = SIZE) -> Published:
+    def publish(
+        self,
+        version: int,
+        *,
+        wrong: bool = False,
+        size: int = SIZE,
+        encrypt_to: Path | None = None,
+        in_clear: bool = False,
+    ) -> Published:
         bundle = write_version(self.bundles / str(version), version, wrong=wrong, size=size)
-        return publish(bundle, Repository(self.folder), self.keys)
+        return publish(bundle, Repository(self.folder), self.keys, encrypt_to=encrypt_to, in_clear=in_clear)
 
 
 def take(

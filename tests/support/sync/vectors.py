@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_infer.bundle.sealed import CHUNK, Key, seal
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.transforms import FLOATS, GROUPED, INTEGERS, PLANES, RATIOS, RESCALED, encode
 
@@ -109,8 +110,20 @@ def stages() -> list[dict[str, Any]]:
     ]
 
 
+def sealed() -> list[dict[str, Any]]:
+    """Sealed files: short ones whole, one of two chunks by its sha256; its clear bytes count up from 0 to 250."""
+    made = []
+    for number, size in enumerate((0, 1, 300, CHUNK, CHUNK + 5)):
+        secret = hashlib.sha256(bytes([number])).digest()
+        key = Key(secret)
+        data = seal(bytes(i % 251 for i in range(size)), key)
+        made.append({"key": secret.hex(), "name": key.name, "size": size, "sha256": hashlib.sha256(data).hexdigest()})
+    return made
+
+
 def main() -> None:
     document = {"transforms": transforms(), "packs": packs(), "canonical": canonical(), "stages": stages()}
+    document["sealed"] = sealed()
     PLACE.write_text(json.dumps(document, indent=1) + "\n")
 
 

@@ -9,6 +9,7 @@ import { follow } from "./follow.js";
 /**
  * @typedef {object} StoreOptions
  * @property {string} [trust] The store's first `root.json`, as text; what the store shows first is trusted unless given.
+ * @property {string} [key] The text of the key file of weights that are encrypted: whoever reads the page has it too.
  * @property {URL | string} [fallback] A plain bundle, for where signatures cannot be checked, or no pack can be had. The
  *   files then come one by one; without signatures nothing but the connection vouches for them.
  * @property {boolean} [report] Whether the server is told the version that this page runs, under a random name.
@@ -25,9 +26,9 @@ export class LiveModel {
    * @param {string} root
    * @param {StoreOptions} options
    */
-  constructor(address, root, { trust, fallback, report = false }) {
+  constructor(address, root, { trust, key, fallback, report = false }) {
     this.address = address;
-    this.options = { root, trust, files: fallback && new URL(fallback, globalThis.location?.href).href };
+    this.options = { root, trust, key, files: fallback && new URL(fallback, globalThis.location?.href).href };
     this.reports = report;
     /** What runs now. */
     this.running = { version: "", sequence: 0, bundle: "" };

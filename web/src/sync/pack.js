@@ -2,6 +2,7 @@
 
 import { InferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
+import { clearSize, seal } from "./sealed.js";
 import { CODECS, COPY, DIFFERENCES, decode } from "./transforms.js";
 import { unzstd } from "./zstd.js";
 
@@ -23,10 +24,11 @@ const MAX_HEADER = 64 * 2 ** 20;
  * @param {readonly File[]} files What the revision promises.
  * @param {(sha256: string) => Promise<Bytes>} base Gives the base file of a sha256.
  * @param {import("./zstd.js").Decoder} decoder
+ * @param {import("./sealed.js").Key} [key] What the promised files are sealed by; in clear unless given.
  * @returns {Promise<Map<string, Bytes>>} By path; each has the sha256 that was promised.
  * @throws {InferError} `delta_error`: it is malformed, or does not give exactly these files.
  */
-export async function unpack(pack, files, base, decoder) {
+export async function unpack(pack, files, base, decoder, key) {
   const { header, start } = readHeader(pack, decoder);
   const promised = new Map(files.map((file) => [file.path, file]));
   if (header.files.length !== promised.size || header.files.some(({ path }) => !promised.has(path))) {
@@ -39,13 +41,15 @@ export async function unpack(pack, files, base, decoder) {
   const made = new Map();
   for (const { path, steps } of header.files) {
     const file = /** @type {File} */ (promised.get(path));
-    if (steps.reduce((sum, [, length]) => sum + length, 0) !== file.size) throw malformed(`makes another size of \`${path}\``);
-    const bytes = new Uint8Array(file.size);
+    const size = key ? clearSize(file.size) : file.size;
+    if (steps.reduce((sum, [, length]) => sum + length, 0) !== size) throw malformed(`makes another size of \`${path}\``);
+    const clear = new Uint8Array(size);
     let at = 0;
     for (const step of steps) {
-      bytes.set(streams.make(step), at);
+      clear.set(streams.make(step), at);
       at += step[1];
     }
+    const bytes = key ? await seal(clear, key) : clear;
     const digest = await sha256(bytes);
     if (digest !== file.sha256) throw malformed(`does not give \`${path}\`: its sha256 is ${digest}`);
     made.set(path, bytes);

@@ -11,6 +11,7 @@ import { unpack } from "./pack.js";
 import { fetchFile } from "./read.js";
 import { RecordSlots, filesOf } from "./record.js";
 import { MANIFEST, bundleOf } from "./revision.js";
+import { KeyRing, opened } from "./sealed.js";
 import { newest } from "./trust.js";
 import { openZstd } from "./zstd.js";
 
@@ -40,6 +41,7 @@ import { openZstd } from "./zstd.js";
  * @typedef {object} PullOptions
  * @property {string} root The URL under which `vendor/` lies.
  * @property {string} [trust] The store's first root metadata, as text; what the store shows first unless given.
+ * @property {string} [key] The text of the key file of versions that are encrypted.
  * @property {string} [files] The address of a plain bundle whose files may serve where no pack does.
  * @property {boolean} [mayBeOld] Whether the version of the last time will do where the store does not answer properly.
  * @property {import("../fetch/download.js").OnProgress} [onProgress]
@@ -76,24 +78,23 @@ export class StoreModel {
    * @returns {Promise<Pulled>}
    */
   async pull(options) {
-    const { promise: settled, resolve } = Promise.withResolvers();
-    const { promise: done, resolve: answer, reject } = Promise.withResolvers();
-    const work = async () => {
-      try {
-        this.pulled = await this.run(options);
-        answer(this.pulled);
-      } catch (error) {
-        reject(error);
-        return;
-      }
-      if (this.pulled.isNew) await settled;
-    };
-    this.release = () => resolve(undefined);
-    const { locks } = globalThis.navigator ?? {};
-    const name = `edge-infer/sync/${this.at}${this.model}`;
-    const held = locks ? locks.request(name, options.signal ? { signal: options.signal } : {}, work) : work();
-    held.catch(reject);
-    return /** @type {Promise<Pulled>} */ (done);
+    const settled = new Promise((resolve) => (this.release = () => resolve(undefined)));
+    return new Promise((answer, reject) => {
+      const work = async () => {
+        try {
+          this.pulled = await this.run(options);
+          answer(this.pulled);
+        } catch (error) {
+          reject(error);
+          return;
+        }
+        if (this.pulled.isNew) await settled;
+      };
+      const { locks } = globalThis.navigator ?? {};
+      const name = `edge-infer/sync/${this.at}${this.model}`;
+      const held = locks ? locks.request(name, options.signal ? { signal: options.signal } : {}, work) : work();
+      held.catch(reject);
+    });
   }
 
   /**
@@ -129,6 +130,9 @@ export class StoreModel {
     }
   }
 
+  /** The keys of the pull that is under way. */
+  ring = new KeyRing([]);
+
   /** @type {Installed | undefined} What the pull that is under way brings. */
   wanted;
 
@@ -137,6 +141,7 @@ export class StoreModel {
    * @returns {Promise<Pulled>}
    */
   async run(options) {
+    this.ring = await KeyRing.of(options.key);
     try {
       return await this.bringNewest(options);
     } catch (error) {
@@ -167,7 +172,7 @@ export class StoreModel {
       record = { ...record, refused: [...record.refused, record.trial].slice(-MAX_REFUSED), trial: "", trials: 0 };
       await slots.write(record);
     }
-    const wanted = { version: revision.version, sequence: revision.sequence, files: revision.files };
+    const wanted = { version: revision.version, sequence: revision.sequence, files: revision.files, key: revision.key };
     const bundle = bundleOf(wanted);
     if (record.refused.includes(bundle)) {
       throw new InferError(`Version ${wanted.version} of \`${this.model}\` failed its trial here before and is not taken`, "trial_failed", {
@@ -182,6 +187,7 @@ export class StoreModel {
         details: { version: wanted.version },
       });
     }
+    if (revision.key) this.ring.get(revision.key, `Version ${wanted.version} of \`${this.model}\``); // before anything is fetched
     const known = this.store.notices.length;
     const { files, method, moved, note: given } = await this.bring(revision, record, options);
     const isActive = record.active !== null && bundleOf(record.active) === bundle;
@@ -201,7 +207,7 @@ export class StoreModel {
       note: [given, ...this.store.notices.slice(known)].filter(Boolean).join("; "),
       isNew: !isActive,
       isOffline: false,
-      files: readable(files),
+      files: await this.readable(files, revision.key),
     };
   }
 
@@ -216,7 +222,7 @@ export class StoreModel {
     const files = active && (await this.kept(active.files));
     if (!active || files?.size !== active.files.length) return undefined;
     const common = { model: this.model, version: active.version, sequence: active.sequence, stage: 0, bundle: bundleOf(active), device };
-    return { ...common, method: "none", bytesMoved: 0, bytesFull: 0, note: "", isNew: false, isOffline: false, files: readable(files) };
+    return { ...common, method: "none", bytesMoved: 0, bytesFull: 0, note: "", isNew: false, isOffline: false, files: await this.readable(files, active.key) };
   }
 
   /**
@@ -232,21 +238,23 @@ export class StoreModel {
     const decoder = await openZstd(options.root);
     // Without room the new version runs from memory: the old one stays whole for the next visit.
     this.store.spared = new Set(record.active?.files.map(({ sha256 }) => sha256));
-    for (const { pack, files: old } of [...(await this.usable(revision, record)), { pack: revision.pack, files: [] }]) {
+    const key = revision.key ? this.ring.get(revision.key, revision.version) : undefined;
+    for (const { pack, files: old, key: oldKey } of [...(await this.usable(revision, record)), { pack: revision.pack, files: [], key: "" }]) {
       try {
         const bases = new Map(old.map((file) => [file.sha256, file]));
         const url = new URL(`packs/${pack.sha256.slice(0, 2)}/${pack.sha256}`, this.at);
         const entry = { path: `${this.model}-${revision.version}.pack`, size: pack.size, sha256: pack.sha256, parts: pack.parts };
         const { bytes, isKept } = await this.store.file(url, entry, this.label, options);
         moved += isKept ? 0 : pack.size;
-        const files = await unpack(bytes, revision.files, (digest) => this.base(bases.get(digest)), decoder);
+        const clear = key ? await opened(bytes, this.ring, entry.path) : bytes;
+        const files = await unpack(clear, revision.files, (digest) => this.base(bases.get(digest), oldKey), decoder, key);
         await this.keep(revision.files, files);
         await this.store.place.remove(pack.sha256);
         return { files, method: pack.base ? "delta" : "full", moved, note };
       } catch (error) {
         options.signal?.throwIfAborted();
         const isOther = !(error instanceof InferError) || !["delta_error", "fetch_error", "integrity_error"].includes(error.code);
-        if (isOther || (!pack.base && !options.files)) throw error;
+        if (isOther || (!pack.base && (!options.files || key))) throw error; // a plain bundle has other files
         await this.store.place.remove(pack.sha256);
         note = `${pack.base ? "delta" : "full pack"} given up: ${error.message}`;
       }
@@ -275,24 +283,36 @@ export class StoreModel {
   /**
    * @param {Revision} revision
    * @param {Record} record
-   * @returns {Promise<{pack: import("./revision.js").Pack, files: File[]}[]>} The deltas whose base lies here whole, with
+   * @returns {Promise<{pack: import("./revision.js").Pack, files: File[], key?: string}[]>} The deltas whose base lies here whole, with
    *   the files of it, the smallest first.
    */
   async usable(revision, { active, previous }) {
     const found = [];
     for (const one of [active, previous]) {
       const delta = one && revision.deltas.find(({ base }) => base === bundleOf(one));
-      if (!one || !delta || delta.size >= revision.pack.size) continue;
-      if ((await this.kept(one.files)).size === one.files.length) found.push({ pack: delta, files: one.files });
+      if (!one || !delta || delta.size >= revision.pack.size || (one.key && !this.ring.has(one.key))) continue;
+      if ((await this.kept(one.files)).size === one.files.length) found.push({ pack: delta, files: one.files, key: one.key });
     }
     return found.toSorted((one, other) => one.pack.size - other.pack.size);
   }
 
-  /** @param {File | undefined} file @returns {Promise<Bytes>} */
-  async base(file) {
+  /** @param {File | undefined} file @param {string} [key] The name of its key. @returns {Promise<Bytes>} In clear. */
+  async base(file, key) {
     const bytes = file && (await this.store.place.read(file.sha256));
-    if (!bytes) throw new InferError("The pack needs a base file that is not here", "delta_error");
-    return bytes;
+    if (!file || !bytes) throw new InferError("The pack needs a base file that is not here", "delta_error");
+    return key ? opened(bytes, this.ring, file.path) : bytes;
+  }
+
+  /**
+   * @param {Map<string, Bytes>} files
+   * @param {string} [key] The name of their key; empty where they are in clear.
+   * @returns {Promise<[string, Bytes][]>} All of them, in clear: which variant a session takes is its own choice.
+   * @throws {InferError} `manifest_error`: this page cannot read the manifest, such as one of a later edge-infer.
+   */
+  async readable(files, key) {
+    if (key) for (const [path, bytes] of files) files.set(path, await opened(bytes, this.ring, path));
+    parseManifest(/** @type {Bytes} */ (files.get(MANIFEST)));
+    return [...files];
   }
 
   /**
@@ -376,14 +396,4 @@ async function firstRoot(read) {
     hint: "edge-infer store keys init STORE --keys DIR",
     details: { status: 404 },
   });
-}
-
-/**
- * @param {Map<string, Bytes>} files
- * @returns {[string, Bytes][]} All of them: which variant a session takes is its own choice.
- * @throws {InferError} `manifest_error`: this page cannot read the manifest, such as one of a later edge-infer.
- */
-function readable(files) {
-  parseManifest(/** @type {Bytes} */ (files.get(MANIFEST)));
-  return [...files];
 }

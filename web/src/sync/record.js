@@ -7,7 +7,7 @@ import { sha256 } from "../fetch/sha256.js";
 import { NO_FLOOR } from "./trust.js";
 
 /** @typedef {import("./pack.js").File} File */
-/** @typedef {{version: string, sequence: number, files: File[]}} Installed */
+/** @typedef {{version: string, sequence: number, files: File[], key?: string}} Installed Encrypted for the key of that name, where it has one. */
 /**
  * @typedef {object} Record What the page keeps of one model of one store.
  * @property {string} device A random name, which a staged roll-out decides by.

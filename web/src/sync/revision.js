@@ -5,9 +5,10 @@ import { PART_BYTES } from "../fetch/transfer.js";
 
 /** @typedef {import("./pack.js").File} File */
 /** @typedef {{sha256: string, size: number, parts: string[], base?: string}} Pack A delta names its base bundle. */
-/** @typedef {{model: string, version: string, sequence: number, created: number, files: File[], pack: Pack, deltas: Pack[]}} Revision */
+/** @typedef {{model: string, version: string, sequence: number, created: number, files: File[], pack: Pack, deltas: Pack[], key: string}} Revision The name of its key is empty where it is in clear. */
 
 export const MANIFEST = "manifest.json";
+const CIPHER = "EISEAL01";
 
 /**
  * @param {Uint8Array} bytes
@@ -21,11 +22,13 @@ export function parseRevision(bytes) {
   } catch (error) {
     throw malformed(`no JSON: ${error}`);
   }
-  if (document?.format !== 1) throw malformed(`format ${document?.format}, this page reads 1`, "update edge-infer in this page");
+  if (document?.format !== 1 && document?.format !== 2) throw malformed(`format ${document?.format}, this page reads 2`, "update edge-infer in this page");
   const { model, version, sequence, created, files, pack, deltas } = document;
   for (const text of [model, version]) if (typeof text !== "string" || text === "") throw malformed("no name or version");
   for (const number of [sequence, created]) if (!isCount(number)) throw malformed("no sequence or time");
   if (!Array.isArray(files) || !Array.isArray(deltas)) throw malformed("no lists");
+  const { cipher, key = "" } = document.format === 2 ? (document.encryption ?? {}) : { cipher: CIPHER };
+  if (cipher !== CIPHER || (document.format === 2 && !/^[0-9a-f]{16}$/.test(key))) throw malformed(`a cipher or key that this page does not know`, "update edge-infer in this page");
   const paths = new Set();
   for (const file of files) {
     const isPlain = typeof file?.path === "string" && !/[\\:\0]/.test(file.path);
@@ -39,7 +42,7 @@ export function parseRevision(bytes) {
     if (!isRight || one.parts.length !== Math.ceil(one.size / PART_BYTES)) throw malformed("a wrong pack");
   }
   if (pack.base !== undefined || !deltas.every((one) => isDigest(one.base))) throw malformed("a pack with a wrong base");
-  return { model, version, sequence, created, files, pack, deltas };
+  return { model, version, sequence, created, files, pack, deltas, key };
 }
 
 /**

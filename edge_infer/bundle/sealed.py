@@ -1,0 +1,370 @@
+"""Sealed files: encrypted in chunks by AES-256-GCM, the same bytes for the same content and key.
+
+    8 bytes   b"EISEAL01"
+    8 bytes   the key's name
+    chunks    12 bytes of nonce, up to 256 KiB of ciphertext, 16 bytes of tag; a file of no bytes has one, of none
+
+A key is 32 random bytes K. Its parts are HMAC-SHA256(K, words): `edge-infer seal 1 data` encrypts, `edge-infer seal 1
+nonce` makes nonces, and the first 8 bytes for `edge-infer seal 1 name` name it. The associated data of a chunk is its
+number and the length of the whole clear file, 8 bytes each, little-endian. Its nonce is the first 12 bytes of the HMAC
+of that data and of the sha256 of the clear chunk. So a nonce comes again only with the same chunk at the same place of
+a file as long, which gives the same bytes (a synthetic nonce, as in RFC 5297); whoever sees two of them learns that
+they are equal, and no more. A chunk that was changed, moved, left out or cut does not open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections import OrderedDict
+from functools import cached_property
+from pathlib import Path
+from re import fullmatch
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import BackendUnavailable, BundleError, EncryptedError, IntegrityError
+
+if TYPE_CHECKING:
+    from typing import Protocol, Self, TypeAlias
+
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    class Source(Protocol):
+        """A place that files are read from by their path inside the bundle."""
+
+        is_sealed: bool
+
+        def read(self, path: str, limit: int) -> bytes:
+            """Return the bytes of a file, at most so many."""
+
+        def inside(self, folder: str) -> Source:
+            """Return a folder of it."""
+
+    #: A key, as callers name it: the path of its file, the text in it, or a ring; None for the environment's.
+    KeySource: TypeAlias = "str | os.PathLike[str] | bytes | KeyRing | None"
+
+
+MAGIC = b"EISEAL01"
+CHUNK = 2**18
+ENVIRONMENT = "EDGE_INFER_KEY_FILE"
+_HEAD = len(MAGIC) + 8
+_NONCE, _TAG = 12, 16
+_OVERHEAD = _NONCE + _TAG
+_KEY_BYTES = 32
+_MAX_KEYS_BYTES = 2**16
+# What a reader of a pack goes back and forth between: a frame, and those of other codecs beside it.
+_CACHED = 8
+
+
+class Key:
+    """A key; only its name is ever shown."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self.name = self._part("name")[:8].hex()
+
+    def __repr__(self) -> str:
+        return f"Key({self.name})"
+
+    def _part(self, word: str) -> bytes:
+        return hmac.digest(self._secret, f"edge-infer seal 1 {word}".encode(), "sha256")
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError as error:
+            raise BackendUnavailable(
+                "Encrypted weights need the package cryptography", hint="pip install 'edge-infer[sync]'"
+            ) from error
+        return AESGCM(self._part("data"))
+
+    @cached_property
+    def _nonces(self) -> bytes:
+        return self._part("nonce")
+
+    def seal_chunk(self, number: int, size: int, clear: bytes | bytearray | memoryview) -> tuple[bytes, bytes]:
+        """Seal the chunk of a number, of a file of a size; return its nonce, and the rest."""
+        about = _about(number, size)
+        nonce = hmac.digest(self._nonces, about + hashlib.sha256(clear).digest(), "sha256")[:_NONCE]
+        return nonce, self._cipher.encrypt(nonce, clear, about)
+
+    def open_chunk(self, number: int, size: int, sealed: memoryview) -> bytes:
+        """Open a sealed chunk.
+
+        Raises:
+            IntegrityError: It was changed, moved or cut.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], _about(number, size))
+        except (InvalidTag, ValueError, OverflowError) as error:
+            raise IntegrityError(
+                f"Chunk {number} of encrypted weights does not open with the key {self.name}: it was changed",
+                hint="edge-infer pull STORE/MODEL --into DIR --key KEYFILE repairs it",
+            ) from error
+
+
+class KeyRing(NamedTuple):
+    """The keys of a key file: the first one seals, each opens what it sealed."""
+
+    keys: tuple[Key, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"KeyRing({', '.join(key.name for key in self.keys)})"
+
+    @classmethod
+    def of(cls, source: KeySource) -> KeyRing:
+        """Return the keys that a caller names; those of the file in `EDGE_INFER_KEY_FILE` for None.
+
+        Raises:
+            EncryptedError: It is not a key file, or one that others may read.
+        """
+        if isinstance(source, KeyRing):
+            return source
+        if isinstance(source, bytes):
+            return cls._parsed(source, "the key")
+        path = os.environ.get(ENVIRONMENT, "") if source is None else os.fspath(source)
+        if not path:
+            return cls()
+        try:
+            if os.name == "posix" and Path(path).stat().st_mode & 0o077:
+                raise EncryptedError(f"`{path}` can be read by others", hint=f"chmod 600 {path}")
+            with Path(path).open("rb") as file:
+                return cls._parsed(file.read(_MAX_KEYS_BYTES), f"`{path}`")
+        except (OSError, ValueError) as error:
+            raise EncryptedError(
+                f"The key file `{path}` cannot be read: {error}", hint="edge-infer store keys encryption KEYFILE"
+            ) from error
+
+    @classmethod
+    def _parsed(cls, text: bytes, name: str) -> KeyRing:
+        lines = [line.strip() for line in text.decode("latin-1").splitlines()]
+        found = []
+        for number, line in enumerate(lines, 1):
+            if not line or line.startswith("#"):
+                continue
+            if not fullmatch(f"[0-9a-fA-F]{{{2 * _KEY_BYTES}}}", line):
+                raise EncryptedError(
+                    f"Line {number} of {name} is no key: it has {len(line)} characters, expected {2 * _KEY_BYTES} "
+                    "hexadecimal digits",
+                    hint="edge-infer store keys encryption KEYFILE",
+                )
+            found.append(Key(bytes.fromhex(line)))
+        if not found:
+            raise EncryptedError(f"There is no key in {name}", hint="edge-infer store keys encryption KEYFILE")
+        return cls(tuple(found))
+
+    @property
+    def first(self) -> Key:
+        """The key that seals.
+
+        Raises:
+            EncryptedError: There is none.
+        """
+        if not self.keys:
+            raise _no_key("something", self)
+        return self.keys[0]
+
+    def get(self, name: str, what: str) -> Key:
+        """Return the key of a name.
+
+        Args:
+            name: The key's name.
+            what: What it opens, in words.
+
+        Raises:
+            EncryptedError: It is not among these.
+        """
+        for key in self.keys:
+            if key.name == name:
+                return key
+        raise _no_key(what, self, name)
+
+
+def _no_key(what: str, ring: KeyRing, name: str = "") -> EncryptedError:
+    given = f"the keys here are {', '.join(key.name for key in ring.keys)}" if ring.keys else "no key was given"
+    return EncryptedError(
+        f"{what} is encrypted for the key {name}; {given}",
+        hint=f"--key KEYFILE, load(..., key=KEYFILE) or {ENVIRONMENT}=KEYFILE, with the file that the publisher has",
+        expected=name,
+    )
+
+
+def write_key(path: Path) -> Key:
+    """Put a new key into a file that only its owner may read, before those that are there.
+
+    Raises:
+        EncryptedError: There is a file that is not one of keys.
+    """
+    import secrets
+    import tempfile
+
+    old = b""
+    if path.exists():
+        KeyRing.of(path)
+        old = path.read_bytes()
+    secret = secrets.token_bytes(_KEY_BYTES)
+    key = Key(secret)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 600
+    with os.fdopen(handle, "wb") as file:
+        file.write(f"# edge-infer key {key.name}\n{secret.hex()}\n".encode() + old)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).replace(path)
+    return key
+
+
+def _about(number: int, size: int) -> bytes:
+    return number.to_bytes(8, "little") + size.to_bytes(8, "little")
+
+
+def _count(size: int) -> int:
+    return max(1, -(-size // CHUNK))
+
+
+def sealed_size(size: int) -> int:
+    """Return how many bytes a file of a size has when it is sealed."""
+    return _HEAD + size + _OVERHEAD * _count(size)
+
+
+def clear_size(size: int) -> int:
+    """Return how many bytes a sealed file of a size has when it is opened; -1 where no sealed file has that size."""
+    body = size - _HEAD
+    clear = body - _OVERHEAD * max(1, -(-body // (CHUNK + _OVERHEAD)))
+    return clear if clear >= 0 and sealed_size(clear) == size else -1
+
+
+class Sealer:
+    """Seals a file that comes in pieces.
+
+    Args:
+        key: The key.
+        size: The bytes of the whole clear file.
+    """
+
+    def __init__(self, key: Key, size: int) -> None:
+        self._key = key
+        self._size = size
+        self._number = 0
+        self._waiting = bytearray()
+        self._head = MAGIC + bytes.fromhex(key.name)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> bytes:
+        """Take some bytes; return what is sealed by now."""
+        pieces = [self._head]
+        self._head = b""
+        view = memoryview(data)
+        while len(self._waiting) + len(view) > CHUNK:  # the last chunk waits for `end`
+            missing = CHUNK - len(self._waiting)
+            chunk = view[:missing] if not self._waiting else b"".join((self._waiting, view[:missing]))
+            pieces += self._key.seal_chunk(self._number, self._size, chunk)
+            self._number += 1
+            self._waiting, view = bytearray(), view[missing:]
+        self._waiting += view
+        return b"".join(pieces)
+
+    def end(self) -> bytes:
+        """Return the rest."""
+        return b"".join((self._head, *self._key.seal_chunk(self._number, self._size, self._waiting)))
+
+
+def seal(data: bytes, key: Key) -> bytes:
+    """Return a file sealed."""
+    sealer = Sealer(key, len(data))
+    return sealer.feed(data) + sealer.end()
+
+
+class SealedFile:
+    """A sealed file that is read in clear, at any offset. It is a context that closes the file.
+
+    Args:
+        file: The sealed file, opened for reading.
+        ring: The keys.
+        name: What to call it in errors.
+
+    Raises:
+        EncryptedError: None of the keys is its key.
+        IntegrityError: It is no sealed file, or was cut.
+    """
+
+    def __init__(self, file: IO[bytes], ring: KeyRing, name: str) -> None:
+        self._file = file
+        head = file.read(_HEAD)
+        self._size = clear_size(file.seek(0, os.SEEK_END))
+        if not head.startswith(MAGIC) or len(head) < _HEAD or self._size < 0:
+            raise IntegrityError(f"`{name}` is no encrypted file, or was cut", hint="pull or copy it again")
+        self._key = ring.get(head[len(MAGIC) :].hex(), f"`{name}`")
+        self._at = 0
+        self._chunks: OrderedDict[int, bytes] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def tell(self) -> int:
+        """Return the offset of the next byte."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to an offset, from the start or from the end."""
+        self._at = offset + (self._size if whence == os.SEEK_END else 0)
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        end = self._size if size < 0 else min(self._at + size, self._size)
+        pieces = []
+        while self._at < end or (self._size == 0 and not self._chunks):
+            number, offset = divmod(self._at, CHUNK)
+            piece = self._chunk(number)[offset : offset + end - self._at]
+            self._at += len(piece)
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _chunk(self, number: int) -> bytes:
+        found = self._chunks.get(number)
+        if found is None:
+            self._file.seek(_HEAD + number * (CHUNK + _OVERHEAD))
+            found = self._key.open_chunk(number, self._size, memoryview(self._file.read(CHUNK + _OVERHEAD)))
+            self._chunks[number] = found
+            if len(self._chunks) > _CACHED:
+                self._chunks.popitem(last=False)
+        return found
+
+
+def opened(data: bytes, ring: KeyRing, name: str) -> bytes:
+    """Return a sealed file in clear; see `SealedFile`."""
+    from io import BytesIO
+
+    with SealedFile(BytesIO(data), ring, name) as file:
+        return file.read()
+
+
+class SealedSource:
+    """The files of a bundle that are sealed where they lie."""
+
+    is_sealed = True
+
+    def __init__(self, source: Source, ring: KeyRing) -> None:
+        self._source = source
+        self._ring = ring
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return the bytes of a file, in clear."""
+        data = self._source.read(path, sealed_size(limit))
+        if not data.startswith(MAGIC):
+            raise BundleError(f"`{path}` lies in clear in a bundle that is encrypted", hint="pull it again", path=path)
+        return opened(data, self._ring, path)
+
+    def inside(self, folder: str) -> SealedSource:
+        """Return a folder of it."""
+        return SealedSource(self._source.inside(folder), self._ring)

@@ -1,0 +1,1 @@
+"""Feedback: what people say of answers that the server gave, kept in files for `--eval`."""

@@ -270,6 +270,7 @@ class Pipeline:
 
     def close(self) -> None:
         """Give the engine's memory back."""
+        self.steps.close()
         self.session.close()
 
     def __enter__(self) -> Self:

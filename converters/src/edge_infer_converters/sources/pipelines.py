@@ -14,6 +14,7 @@ from edge_infer.tasks.sources import asked, images
 from edge_infer.tasks.sources.facts import Facts, read_facts
 from edge_infer.tasks.sources.find import find
 from edge_infer.tasks.sources.opened import files_beside, model_file
+from edge_infer.tasks.steps import prepare_chain
 from edge_infer_converters.data.labels import read_names
 from edge_infer_converters.report.reporter import step
 from edge_infer_converters.sources.onnx import SourceModel
@@ -119,11 +120,9 @@ def check_fit(found: Found, inputs: tuple[TensorSpec, ...], outputs: tuple[Tenso
         return files[path]
 
     for name, chain in found.definition.inputs.items():
-        for one in chain:
-            one.prepare(Place(read, found.labels, inputs, outputs, "" if name == "*" else name))
-    place = Place(read, found.labels, inputs, outputs)
+        prepare_chain(chain, Place(read, found.labels, inputs, outputs, "" if name == "*" else name))
+    prepare_chain(found.definition.outputs, Place(read, found.labels, inputs, outputs))
     for one in found.definition.outputs:
-        one.prepare(place)
         if one.name == "post.top_k" and found.labels:
             name = one.parameters["tensor"] or (outputs[0].name if len(outputs) == 1 else "")
             classes = next((spec.shape[-1] for spec in outputs if spec.name == name and spec.shape), None)

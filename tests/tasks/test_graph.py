@@ -69,7 +69,7 @@ def sure() -> bytes:
 
 
 def write(folder: Path, definition: dict[str, Any] | None = None, **graphs: bytes) -> Path:
-    """Write a model, a definition (`PIPELINE` unless given) and its graphs beside one another; return the definition's path."""
+    """Write a model, a definition and its graphs beside one another; return the path of the definition."""
     folder.mkdir(exist_ok=True)
     (folder / "model.onnx").write_bytes(hub_folders.image_classifier(3))
     for name, data in ({"halve": halve(), "sure": sure()} | graphs).items():

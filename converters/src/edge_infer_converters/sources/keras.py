@@ -91,7 +91,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
 
 
 def _scale_of(model: Any) -> float | None:
-    """Tell by its first layers what images a model takes: 1 for levels, 1/255 for 0 to 1, None where they say nothing."""
+    """Tell by its first layers what images a model takes: 1 for levels, 1/255 for 0 to 1, None where none does."""
     import keras
 
     for layer in _layers(model):

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
         def __call__(self, inputs: Any, **arguments: Any) -> Any:
             """Answer."""
 
+        async def run_async(self, inputs: Any, **arguments: Any) -> Any:
+            """Answer, for engines that are asynchronous."""
+
 
 VERSION = 1
 #: Where they lie in a bundle.
@@ -400,20 +403,40 @@ def check_answers(pipeline: Pipeline, vectors: Vectors, variant: str) -> list[st
         variant: The variant that the engine runs.
     """
     found = []
-    expected = vectors.own.get(variant, vectors.answers)
-    # Classes near to one another may change places: all of them are compared, and not the best alone.
-    counts = {step.name: 2**20 for step in pipeline.definition.outputs if step.name == "post.top_k"}
-    more = {"top_k": max(counts.values())} if counts else {}
-    for i, case in enumerate(vectors.cases):
+    for i, case in enumerate(_all_classes(pipeline.definition, vectors.cases)):
         try:
-            answer = plain(ask(pipeline, case._replace(arguments={**case.arguments, **more})))
+            answer = ask(pipeline, case)
         except EdgeInferError as error:
             found.append(f"case {i}: {error.message}")
             continue
-        said = difference(expected[i], answer, _least(pipeline.definition, case))
-        if said:
-            found.append(f"case {i}: {said}")
+        found += _differences(pipeline.definition, vectors, variant, i, answer)
     return found
+
+
+async def check_answers_async(pipeline: Pipeline, vectors: Vectors, variant: str) -> list[str]:
+    """Do what `check_answers` does on engines that are asynchronous, such as a GPU of a page."""
+    found = []
+    for i, case in enumerate(_all_classes(pipeline.definition, vectors.cases)):
+        try:
+            (answer,) = await pipeline.run_async([made(case)], **case.arguments)
+        except EdgeInferError as error:
+            found.append(f"case {i}: {error.message}")
+            continue
+        found += _differences(pipeline.definition, vectors, variant, i, answer)
+    return found
+
+
+def _all_classes(definition: Definition, cases: Sequence[Case]) -> list[Case]:
+    """Ask for all classes, and not the best alone: those near to one another may change places."""
+    if all(step.name != "post.top_k" for step in definition.outputs):
+        return list(cases)
+    return [case._replace(arguments={**case.arguments, "top_k": 2**20}) for case in cases]
+
+
+def _differences(definition: Definition, vectors: Vectors, variant: str, at: int, answer: Any) -> list[str]:
+    expected = vectors.own.get(variant, vectors.answers)
+    said = difference(expected[at], plain(answer), _least(definition, vectors.cases[at]))
+    return [f"case {at}: {said}"] if said else []
 
 
 def _least(definition: Definition, case: Case) -> float:
@@ -450,9 +473,26 @@ def prove(pipeline: Pipeline) -> None:
     """
     bundle = pipeline.session.bundle
     vectors = read(bundle)
-    if vectors is None:
-        return
-    found = check_steps(bundle, vectors) + check_answers(pipeline, vectors, pipeline.session.report().variant)
+    if vectors is not None:
+        found = check_steps(bundle, vectors)
+        _refuse(bundle, found + check_answers(pipeline, vectors, pipeline.session.report().variant))
+
+
+async def prove_async(pipeline: Pipeline) -> None:
+    """Compare a pipeline with the vectors of its bundle as `prove` does, on engines that are asynchronous.
+
+    Raises:
+        ExecutionError: It gives something else.
+        ManifestError: The vectors cannot be read.
+    """
+    bundle = pipeline.session.bundle
+    vectors = read(bundle)
+    if vectors is not None:
+        found = check_steps(bundle, vectors)
+        _refuse(bundle, found + await check_answers_async(pipeline, vectors, pipeline.session.report().variant))
+
+
+def _refuse(bundle: Bundle, found: list[str]) -> None:
     if found:
         raise ExecutionError(
             f"`{bundle.manifest.name}` does not give the answers of its vectors: {found[0]}",

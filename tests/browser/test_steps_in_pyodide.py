@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -9,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import edge_infer
+from edge_infer.cli import cli
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
+from edge_infer_converters import convert
 from tests.support.browser.pages import BrowserPage, BrowserThread, PagePython
-from tests.support.tasks import step_cases
+from tests.support.tasks import hub_folders, step_cases
 from tests.support.tasks.pipelines import graphs, questions
 
 if TYPE_CHECKING:
@@ -131,3 +135,35 @@ def test_graphs_run_on_the_engine_of_the_page(page: BrowserPage, pyodide: PagePy
     for answers in (there, script):
         assert [one["label"] for one in answers] == [one["label"] for one in here]
         assert [one["score"] for one in answers] == pytest.approx([one["score"] for one in here], abs=1e-6)
+
+
+@pytest.mark.long
+def test_verify_runs_the_vectors_of_a_pipeline_in_a_page(tmp_path: Path) -> None:
+    hub_folders.write(tmp_path / "vit", hub_folders.image_classifier(3), hub_folders.VIT)
+    bundle = tmp_path / "vit.bundle"
+    convert(tmp_path / "vit", bundle, precision="fp32", format="onnx")
+
+    def verified() -> tuple[int, list[tuple[str, str, str]]]:
+        done = CliRunner().invoke(cli, ["verify", str(bundle), "--backend", "ort-web", "--json"])
+        document = json.loads(done.stdout)
+        return done.exit_code, [(row["variant"], row["backend"], row["verdict"]) for row in document["pipeline"]]
+
+    assert verified() == (
+        0,
+        [("steps", "", "ok"), ("steps", "pyodide", "ok"), ("onnx/fp32", "ort-web", "ok")],
+    )
+    # Other answers, with their hash: the steps are right, and the model does not give what the vectors say.
+    proof = bundle / "examples/pipeline.json"
+    document = json.loads(proof.read_text("utf-8"))
+    for case in document["cases"]:
+        for one in case["answer"]:
+            one["score"] = 1 - one["score"]
+    proof.write_text(json.dumps(document), "utf-8")
+    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
+    (entry,) = (one for one in manifest["files"] if one["path"] == "examples/pipeline.json")
+    entry["size"], entry["sha256"] = proof.stat().st_size, hashlib.sha256(proof.read_bytes()).hexdigest()
+    (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    assert verified() == (
+        1,
+        [("steps", "", "ok"), ("steps", "pyodide", "ok"), ("onnx/fp32", "ort-web", "fail")],
+    )

@@ -26,7 +26,7 @@ from edge_infer.platform.fetch import is_url
 from edge_infer.runtime.load import load
 from edge_infer.runtime.selection import check_device, exact_engine
 from edge_infer.tasks.vectors import read as read_vectors
-from edge_infer.verify.pipelines import answers_row, steps_row
+from edge_infer.verify.pipelines import answers_row, page_rows, steps_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -131,7 +131,7 @@ def verify(
     where it had more. --atol, --rtol, --min-sqnr, --min-cosine and --min-top1 outrank all these, which then only warn.
 
     Where the bundle has a pipeline, its vectors run too: the tensors that the steps make must be the same to the bit,
-    and on each engine of this machine the answers by label, score (.02) and overlap of boxes (.9).
+    and on each engine, those of a page too, the answers by label, score (.02) and overlap of boxes (.9).
 
     A model that generates text is asked the prompts of its vectors: the chat template must render the same text, the
     tokenizer give the same tokens, and the same new tokens must come out, the most likely ones and sampled ones.
@@ -177,13 +177,15 @@ def verify(
             hint="edge-infer convert model.onnx -o model.bundle, or --input NAME=FILE",
         )
     rows: list[Row] = []
+    in_pages: list[PipelineRow] = []
     for name in _engines(backends, device, wanted):
         fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]
         with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
             work = _run_in_page if get_backend(name).page_devices else _run_here
             judge = Judge(bundle, name, examples, limits, is_given=bool(inputs))
             rows += work(judge, device, fitting, partial(advance, 1))
-    pipelines = [] if inputs else _pipelines(bundle, device, rows)
+            in_pages += judge.in_page
+    pipelines = [] if inputs else _pipelines(bundle, device, rows) + in_pages
     failed = [row for row in rows if row.verdict == "fail"]
     failed_pipelines = [row for row in pipelines if row.verdict == "fail"]
     found, not_bisected = _bisected(bundle, device, rows, examples, against) if is_bisected else ([], {})
@@ -229,7 +231,7 @@ def verify(
 
 
 def _pipelines(bundle: Bundle, device: str, rows: Sequence[Row]) -> list[PipelineRow]:
-    """Run the pipeline's vectors on the engines of the rows that run here; a page runs the model alone."""
+    """Run the pipeline's vectors on the engines of the rows that run here."""
     vectors = read_vectors(bundle)
     if vectors is None:
         return []
@@ -331,6 +333,8 @@ class Judge:
         self._references = [outputs for _, outputs in examples]
         self._limits = limits
         self.given = examples if is_given else []
+        #: What a page said of the vectors of the pipeline.
+        self.in_page: list[PipelineRow] = []
 
     def row(self, variant: Variant, version: str, results: Outputs) -> Row:
         """Judge the outputs of a variant."""
@@ -401,6 +405,12 @@ def _run_in_page(judge: Judge, device: str, variants: list[Variant], done: Calla
             except EdgeInferError as error:
                 rows.append(judge.failure(variant, error))
             done()
+        vectors = None if judge.given else read_vectors(judge.bundle)
+        if vectors is not None:
+            names = [row.variant for row in rows if row.engine]
+            judge.in_page = page_rows(
+                vectors, names, judge.engine, lambda variant: page.run_vectors(url, judge.engine, variant, device)
+            )
     return rows
 
 

@@ -96,13 +96,19 @@ async def pipeline_async(
         paired: Pipeline = await opener(own, is_async=True)(found, task, options)
         return paired
     try:
-        return Pipeline(await load_async(found, **_with_tensors(options)), task)
+        made = Pipeline(await load_async(found, **_with_tensors(options)), task)
     except BackendUnavailable as error:
         if error.details.get("formats") != ["decoder"]:
             raise
+    else:
+        if options.get("self_test"):
+            from edge_infer.tasks.vectors import prove_async
+
+            await prove_async(made)
+        return made
     # No session runs it, because it generates text.
-    made: Pipeline = await opener("text-generation", is_async=True)(found, task, options)
-    return made
+    generating: Pipeline = await opener("text-generation", is_async=True)(found, task, options)
+    return generating
 
 
 def _own_task(bundle: str | os.PathLike[str] | Bundle) -> str | None:
@@ -270,6 +276,7 @@ class Pipeline:
 
     def close(self) -> None:
         """Give the engine's memory back."""
+        self.steps.close()
         self.session.close()
 
     def __enter__(self) -> Self:

@@ -37,6 +37,14 @@ class Place:
         self.outputs = {spec.name: spec for spec in outputs}
         self.input = input
 
+    def making(self, spec: TensorSpec) -> Place:
+        """Return the surroundings of steps that make another tensor than the model's input, such as a graph's."""
+        return Place(self.read, self.labels, [spec], [*self.outputs.values()], spec.name)
+
+    def giving(self, outputs: Sequence[TensorSpec]) -> Place:
+        """Return the surroundings of steps that read other outputs than the model's, such as a graph's."""
+        return Place(self.read, self.labels, [*self.inputs.values()], outputs, self.input)
+
     def spec(self) -> TensorSpec:
         """Return the spec of the input that this chain makes.
 

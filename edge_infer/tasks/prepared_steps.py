@@ -10,6 +10,7 @@ from edge_infer.tasks.item import Item
 from edge_infer.tasks.place import Place
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.shared import beginnings
+from edge_infer.tasks.steps import prepare_chain
 from edge_infer.tasks.values import flat
 from edge_infer.tensors import elements
 from edge_infer.tensors.dtypes import DType
@@ -105,7 +106,7 @@ class PreparedSteps:
                 known = listed(list(self._specs))
                 raise ManifestError(f"pipeline: the model has no input `{name}`; its inputs are {known}", field=name)
             here = place("" if name == ALL_INPUTS else name)
-            self._before.append((name, [step.prepare(here) for step in steps]))
+            self._before.append((name, prepare_chain(steps, here)))
             self.beginnings = beginnings(steps, here, bundle.manifest)
             for step, made in zip(steps, self._before[-1][1], strict=True):
                 if (windows := getattr(made, "windows", None)) is not None and has_windows:
@@ -118,7 +119,7 @@ class PreparedSteps:
         if len(self._before) > 1:
             self.beginnings = []
         self.place = place("")
-        self._after = [step.prepare(self.place) for step in definition.outputs]
+        self._after = prepare_chain(definition.outputs, self.place)
         self.can_batch = can_batch(session.inputs, session.outputs)
         #: The first state of a streamed model: zeros, one sound at a time.
         self.first_state = {name: _zeros(self._specs[name]) for name in sorted(state) if name in self._specs}
@@ -243,6 +244,12 @@ class PreparedSteps:
                 data = b"".join(bytes(part.data()) for part in parts)
                 made[name] = Tensor(data, parts[0].dtype, (len(parts), *parts[0].shape))
         return made
+
+    def close(self) -> None:
+        """Give back what the steps hold in engines."""
+        for step in [*(step for _, steps in self._before for step in steps), *self._after]:
+            if (close := getattr(step, "close", None)) is not None:
+                close()
 
 
 def _alike(ready: Sequence[Ready]) -> Iterator[list[int]]:

@@ -63,6 +63,7 @@ STEPS = {
     "post.detections": Flow(("detections",), "answer"),
     "post.entities": Flow(_TENSOR, "answer"),
     "post.fill_mask": Flow(_TENSOR, "answer"),
+    "post.graph": Flow(_OUTPUTS, "outputs"),
     "post.image": Flow(_TENSOR, "answer"),
     "post.label": Flow(_TENSOR, "answer"),
     "post.mask": Flow(_TENSOR, "answer"),
@@ -86,6 +87,7 @@ STEPS = {
     "tensor.dequantize": Flow(_OUTPUTS, "outputs"),
     "tensor.fit": Flow(("tensor",), "tensor"),
     "tensor.frames": Flow(("tensor",), "frames"),
+    "tensor.graph": Flow(("tensor",), "tensor"),
     "tensor.normalize": Flow(("tensor",), "tensor"),
     "tensor.quantize": Flow(("tensor",), "tensor"),
     "tensor.reshape": Flow(("tensor",), "tensor"),
@@ -146,6 +148,28 @@ def check_flow(steps: Sequence[Step], begins: str, ends: tuple[str, ...], where:
         given, before = flow.gives, f"`{step.name}`"
     if given not in ends:
         raise ManifestError(f"{where} ends with {before}, which gives {given}, expected {' or '.join(ends)}")
+
+
+def prepare_chain(steps: Sequence[Step], place: Place) -> list[Apply]:
+    """Prepare the steps of a chain: those before a graph make its input, those after one read its outputs.
+
+    Args:
+        steps: The chain.
+        place: What the bundle and the model offer.
+
+    Raises:
+        ManifestError: The bundle or the model lacks what a step needs.
+    """
+    is_before = bool(place.input)
+    made = []
+    for step in reversed(steps) if is_before else steps:
+        apply = step.prepare(place)
+        made.append(apply)
+        if is_before and (spec := getattr(apply, "takes", None)) is not None:
+            place = place.making(spec)
+        elif (specs := getattr(apply, "gives", None)) is not None:
+            place = place.giving(specs)
+    return made[::-1] if is_before else made
 
 
 def read_step(entry: Any, where: str) -> Step:

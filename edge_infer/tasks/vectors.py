@@ -11,8 +11,9 @@ The raw inputs are not kept: they are made again, by whole numbers alone, so tha
   `t = phase >> 15` a sample is `((t if t < 65536 else 131071 - t) - 32768) >> 1`, as 16-bit PCM.
 - Texts, and what else is JSON, stand in the file.
 
-Tensors are compared by their sha256, since all steps are exact; those of `audio.log_mel` differ between hosts in the
-last bit and are compared by values. Answers are compared by label, score and overlap of boxes (`tasks/agreement.py`).
+Tensors are compared by their sha256, since all steps are exact; those of `audio.log_mel` and `tensor.graph` differ
+between hosts in the last bits and are compared by values. Answers are compared by label, score and overlap of boxes
+(`tasks/agreement.py`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
         def __call__(self, inputs: Any, **arguments: Any) -> Any:
             """Answer."""
 
+        async def run_async(self, inputs: Any, **arguments: Any) -> Any:
+            """Answer, for engines that are asynchronous."""
+
 
 VERSION = 1
 #: Where they lie in a bundle.
@@ -68,6 +72,8 @@ _MAX_CASES = 32
 _MAX_SIDE = 512
 _MAX_SAMPLES = 2**20
 _CLOSE = 1e-5
+#: The steps whose numbers differ between hosts in the last bits.
+_INEXACT = ("audio.log_mel", "tensor.graph")
 #: What is tried where a detector finds nothing in a made-up image, and the most that is kept.
 _THRESHOLDS, _MAX_FOUND = (0.25, 0.1, 0.05, 0.02, 0.0), 50
 
@@ -273,7 +279,7 @@ def tensors(bundle: Bundle, cases: Sequence[Case]) -> list[list[dict[str, Any]]]
     """Return for each case, and each run of the model that it takes, what the steps make, by input."""
     definition = definition_of(bundle.manifest)
     prepared = PreparedSteps(definition, _Model(bundle))
-    inexact = {name for name, chain in definition.inputs.items() if any(step.name == "audio.log_mel" for step in chain)}
+    inexact = {name for name, chain in definition.inputs.items() if any(step.name in _INEXACT for step in chain)}
     found = []
     for case in cases:
         runs = []
@@ -397,20 +403,40 @@ def check_answers(pipeline: Pipeline, vectors: Vectors, variant: str) -> list[st
         variant: The variant that the engine runs.
     """
     found = []
-    expected = vectors.own.get(variant, vectors.answers)
-    # Classes near to one another may change places: all of them are compared, and not the best alone.
-    counts = {step.name: 2**20 for step in pipeline.definition.outputs if step.name == "post.top_k"}
-    more = {"top_k": max(counts.values())} if counts else {}
-    for i, case in enumerate(vectors.cases):
+    for i, case in enumerate(_all_classes(pipeline.definition, vectors.cases)):
         try:
-            answer = plain(ask(pipeline, case._replace(arguments={**case.arguments, **more})))
+            answer = ask(pipeline, case)
         except EdgeInferError as error:
             found.append(f"case {i}: {error.message}")
             continue
-        said = difference(expected[i], answer, _least(pipeline.definition, case))
-        if said:
-            found.append(f"case {i}: {said}")
+        found += _differences(pipeline.definition, vectors, variant, i, answer)
     return found
+
+
+async def check_answers_async(pipeline: Pipeline, vectors: Vectors, variant: str) -> list[str]:
+    """Do what `check_answers` does on engines that are asynchronous, such as a GPU of a page."""
+    found = []
+    for i, case in enumerate(_all_classes(pipeline.definition, vectors.cases)):
+        try:
+            (answer,) = await pipeline.run_async([made(case)], **case.arguments)
+        except EdgeInferError as error:
+            found.append(f"case {i}: {error.message}")
+            continue
+        found += _differences(pipeline.definition, vectors, variant, i, answer)
+    return found
+
+
+def _all_classes(definition: Definition, cases: Sequence[Case]) -> list[Case]:
+    """Ask for all classes, and not the best alone: those near to one another may change places."""
+    if all(step.name != "post.top_k" for step in definition.outputs):
+        return list(cases)
+    return [case._replace(arguments={**case.arguments, "top_k": 2**20}) for case in cases]
+
+
+def _differences(definition: Definition, vectors: Vectors, variant: str, at: int, answer: Any) -> list[str]:
+    expected = vectors.own.get(variant, vectors.answers)
+    said = difference(expected[at], plain(answer), _least(definition, vectors.cases[at]))
+    return [f"case {at}: {said}"] if said else []
 
 
 def _least(definition: Definition, case: Case) -> float:
@@ -447,9 +473,26 @@ def prove(pipeline: Pipeline) -> None:
     """
     bundle = pipeline.session.bundle
     vectors = read(bundle)
-    if vectors is None:
-        return
-    found = check_steps(bundle, vectors) + check_answers(pipeline, vectors, pipeline.session.report().variant)
+    if vectors is not None:
+        found = check_steps(bundle, vectors)
+        _refuse(bundle, found + check_answers(pipeline, vectors, pipeline.session.report().variant))
+
+
+async def prove_async(pipeline: Pipeline) -> None:
+    """Compare a pipeline with the vectors of its bundle as `prove` does, on engines that are asynchronous.
+
+    Raises:
+        ExecutionError: It gives something else.
+        ManifestError: The vectors cannot be read.
+    """
+    bundle = pipeline.session.bundle
+    vectors = read(bundle)
+    if vectors is not None:
+        found = check_steps(bundle, vectors)
+        _refuse(bundle, found + await check_answers_async(pipeline, vectors, pipeline.session.report().variant))
+
+
+def _refuse(bundle: Bundle, found: list[str]) -> None:
     if found:
         raise ExecutionError(
             f"`{bundle.manifest.name}` does not give the answers of its vectors: {found[0]}",

@@ -1,4 +1,4 @@
-"""Runs the vectors of a bundle's pipeline: the steps once, the answers on each engine."""
+"""Runs the vectors of a bundle's pipeline: the steps once in each Python, the answers on each engine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from edge_infer.tasks.pipeline import Pipeline
 from edge_infer.tasks.vectors import check_answers, check_steps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.bundle.manifest import Variant
     from edge_infer.tasks.vectors import Vectors
@@ -54,8 +56,35 @@ def answers_row(bundle: Bundle, vectors: Vectors, variant: Variant, backend: str
             found = check_answers(pipeline, vectors, variant.id)
     except EdgeInferError as error:
         found = [error.message]
-    row = _row(variant.id, backend, found)
-    if row.verdict == "ok" and variant.id in vectors.own:
+    return _of_answers(vectors, variant.id, backend, found)
+
+
+def page_rows(
+    vectors: Vectors, variants: Sequence[str], backend: str, run: Callable[[str], tuple[list[str], list[str]]]
+) -> list[PipelineRow]:
+    """Compare steps and answers in a page, whose Python and engine are others than those of here.
+
+    Args:
+        vectors: The bundle's vectors.
+        variants: The variants that run there.
+        backend: The engine of the page.
+        run: Runs the vectors there with a variant, and returns what differs of the steps, and of the answers.
+    """
+    rows: list[PipelineRow] = []
+    for variant in variants:
+        try:
+            steps, found = run(variant)
+        except EdgeInferError as error:
+            steps, found = [], [error.message]
+        if not rows:
+            rows.append(_row(STEPS, "pyodide", steps))
+        rows.append(_of_answers(vectors, variant, backend, found))
+    return rows
+
+
+def _of_answers(vectors: Vectors, variant: str, backend: str, found: list[str]) -> PipelineRow:
+    row = _row(variant, backend, found)
+    if row.verdict == "ok" and variant in vectors.own:
         return row._replace(verdict="warn", reason="answers as it was converted, and not as the source does")
     return row
 

@@ -189,9 +189,7 @@ def convert(
             tuple(variants),
             run.not_made,
             str(data),
-            metric.name
-            if data.classes is not None or recipe.budget.metric or recipe.budget.max_loss is not None
-            else "",
+            metric.name if data.is_judged or recipe.budget.metric or recipe.budget.max_loss is not None else "",
             tuple(weight.label for weight in run.mixed.guilty) if run.mixed else (),
             run.missed,
         )

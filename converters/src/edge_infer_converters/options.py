@@ -157,8 +157,8 @@ OPTIONS = (
     _recipe(
         "metric",
         "str | None",
-        "accuracy, top5, spearman, cosine, equal, or module:function of (outputs, labels). Default: accuracy with "
-        "labels, else cosine, or equal without float outputs.",
+        "accuracy, top5, map, map50, spearman, cosine, equal, or module:function of (outputs, labels). Default: "
+        "accuracy with labels, map with objects, else cosine, or equal without float outputs.",
         unit="NAME",
     ),
     _recipe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, UnsupportedError, listed
@@ -14,6 +14,7 @@ from edge_infer.tasks.sources.images import IMAGENET_MEAN, IMAGENET_STD, ImageIn
 from edge_infer.tasks.sources.tflite_metadata import dequantized
 
 if TYPE_CHECKING:
+    from edge_infer.tasks.definition import Definition
     from edge_infer.tasks.sources.facts import Facts
 
     StepJson = dict[str, Any]
@@ -122,7 +123,7 @@ def of_file(data: bytes, path: str, facts: Facts, task: str | None) -> Found:
 
     Args:
         data: The file's bytes.
-        path: Its path, for errors.
+        path: Its path; the files that steps name, such as a graph or a tokenizer, lie beside it.
         facts: What the model takes and gives.
         task: The task; None for the file's own.
 
@@ -131,7 +132,7 @@ def of_file(data: bytes, path: str, facts: Facts, task: str | None) -> Found:
         InputError: It does not say what it must.
         ManifestError: A step is wrong.
     """
-    name = PurePath(path).name
+    name = Path(path).name
     document = read_json(data, name)
     task = task or document.text("task") or None
     if task is None:
@@ -146,7 +147,28 @@ def of_file(data: bytes, path: str, facts: Facts, task: str | None) -> Found:
         "inputs": values["inputs"],
         "outputs": values["outputs"] if "outputs" in values else after(task, facts),
     }
-    return Found(read_definition(task, steps), [], {})
+    definition = read_definition(task, steps)
+    return Found(definition, [], _files_of(definition, Path(path).parent))
+
+
+def _files_of(definition: Definition, folder: Path) -> dict[str, bytes]:
+    """Return the files that steps read, from beside the definition."""
+    found = {}
+    for step in (step for chain in (*definition.inputs.values(), definition.outputs) for step in chain):
+        file = step.parameters.get("file")
+        if not isinstance(file, str):
+            continue
+        place = PurePosixPath(file)
+        if place.is_absolute() or ".." in place.parts or "\\" in file:
+            raise InputError(f"`{step.name}` reads `{file}`, which is outside of the folder", hint=place.name)
+        try:
+            found[file] = (folder / place).read_bytes()
+        except OSError as error:
+            raise InputError(
+                f"`{step.name}` reads `{folder / place}`, which cannot be read: {error.strerror}",
+                hint="put it beside the file of --preprocess",
+            ) from error
+    return found
 
 
 def after(task: str, facts: Facts) -> list[StepJson]:

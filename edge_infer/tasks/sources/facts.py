@@ -12,7 +12,7 @@ from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from edge_infer.formats.tflite_tables import TfliteTensor
 
@@ -127,16 +127,27 @@ def _of_onnx(data: bytes) -> Facts:
             inputs.append(_onnx_spec(value))
         elif number == 12:
             outputs.append(_onnx_spec(value))
-    operators = {}
-    for spec in outputs:
-        operator, before = makers.get(spec.name, ("", ""))
+    operators = last_operators([spec.name for spec in outputs], makers)
+    kept = tuple(spec for spec in inputs if spec.name not in weights)
+    return Facts("onnx", kept, tuple(outputs), {}, operators, read_metadata(data).custom_metadata_map)
+
+
+def last_operators(outputs: Iterable[str], makers: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Return by output the ONNX operator that made its numbers; what only moves or converts them is looked through.
+
+    Args:
+        outputs: The names of outputs.
+        makers: By tensor the operator that makes it, and its first input.
+    """
+    found = {}
+    for name in outputs:
+        operator, before = makers.get(name, ("", ""))
         for _ in range(_MAX_MOVES):
             if operator not in _ONNX_MOVES:
                 break
             operator, before = makers.get(before, ("", ""))
-        operators[spec.name] = operator
-    kept = tuple(spec for spec in inputs if spec.name not in weights)
-    return Facts("onnx", kept, tuple(outputs), {}, operators, read_metadata(data).custom_metadata_map)
+        found[name] = operator
+    return found
 
 
 def _add_node(node: memoryview, makers: dict[str, tuple[str, str]]) -> None:

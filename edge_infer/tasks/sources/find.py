@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
-from edge_infer.tasks.sources import huggingface, tables, tflite_metadata, ultralytics
+from edge_infer.tasks.sources import huggingface, image_metadata, tables, tflite_metadata, ultralytics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ def find(facts: Facts, data: bytes, files: Mapping[str, bytes], task: str | None
         UnsupportedError: They ask for what no step does.
     """
     own = tflite_metadata.find(facts, data) if facts.format == "tflite" else ultralytics.find(facts)
-    found = own or tables.find(facts, task) or huggingface.find(files, facts, task)
+    found = own or tables.find(facts, task) or image_metadata.find(facts, task) or huggingface.find(files, facts, task)
     if found is not None and task not in (None, found.definition.task):
         own_task = found.definition.task
         raise InputError(f"the model is for {own_task}, and not for {task}", hint=f"--task {own_task}", got=task)

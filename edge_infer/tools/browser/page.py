@@ -52,6 +52,18 @@ with await loading as session:
 {"version": version, "outputs": base64.b64encode(write_examples(results)).decode()}
 """
 
+_RUN_VECTORS = """
+import edge_infer
+from edge_infer.tasks.pipeline import Pipeline
+from edge_infer.tasks.vectors import check_answers_async, check_steps, read
+
+loading = edge_infer.load_async(url, backend=backend, variant=variant, device=device, strict=True, arrays="tensor")
+with await loading as session, Pipeline(session) as pipeline:
+    vectors = read(session.bundle)
+    found = [check_steps(session.bundle, vectors), await check_answers_async(pipeline, vectors, variant)]
+found
+"""
+
 
 class PagePython:
     """Python in a page while the context lasts.
@@ -123,6 +135,25 @@ class PagePython:
         answer = self.run(_RUN_EXAMPLES, names)
         examples = read_examples(base64.b64decode(answer["outputs"]))
         return str(answer["version"]), [outputs for _, outputs in examples]
+
+    def run_vectors(self, url: str, backend: str, variant: str, device: str = "auto") -> tuple[list[str], list[str]]:
+        """Run the vectors of a bundle's pipeline in the page.
+
+        Args:
+            url: Where the page finds the bundle, which has vectors.
+            backend: The name of an engine of the page.
+            variant: The variant's id.
+            device: What to run on.
+
+        Returns:
+            What differs of the steps, and of the answers: nothing where all is right.
+
+        Raises:
+            EdgeInferError: What the page's `load` raised.
+        """
+        names = {"url": url, "backend": backend, "variant": variant, "device": device}
+        steps, answers = self.run(_RUN_VECTORS, names)
+        return list(steps), list(answers)
 
     def _evaluate(self, function: str, argument: Any, limit_s: int) -> Any:
         from playwright.sync_api import Error

@@ -193,3 +193,49 @@ def loudness(folder: Path) -> Path:
         constants={"one": np.array([1], np.float32)},
         state=[State("counted", "count")],
     )
+
+
+def graphs(folder: Path) -> Path:
+    """A classifier of sounds whose features, and whose scores, small ONNX models of the bundle make."""
+
+    def graph(nodes: Sequence[Any], given: Any, made: Any, **constants: Any) -> bytes:
+        held = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+        inside = helper.make_graph(list(nodes), "graph", [given], [made], held)
+        found: bytes = helper.make_model(
+            inside, opset_imports=[helper.make_opsetid("", 17)], ir_version=10
+        ).SerializeToString()
+        return found
+
+    def info(name: str, *shape: int | str) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+
+    bands = [
+        helper.make_node("Reshape", ["samples", "shape"], ["bands"]),
+        helper.make_node("Mul", ["bands", "bands"], ["squares"]),
+        helper.make_node("ReduceMean", ["squares"], ["power"], axes=[2], keepdims=0),
+    ]
+    weights = np.random.default_rng(6).standard_normal((4, 2)).astype(np.float32) * 9
+    return write(
+        folder,
+        [helper.make_node("MatMul", ["power", "weights"], ["logits"])],
+        [TensorSpec("power", "float32", ("batch", 4))],
+        [TensorSpec("logits", "float32", ("batch", 2))],
+        "audio-classification",
+        {
+            "power": [
+                {"step": "audio.decode"},
+                {"step": "audio.fit", "samples": 320},
+                {"step": "audio.normalize"},
+                {"step": "tensor.graph", "file": "bands.onnx"},
+            ]
+        },
+        [{"step": "post.graph", "file": "sure.onnx"}, {"step": "post.top_k", "tensor": "scores"}],
+        constants={"weights": weights},
+        labels=["high", "low"],
+        files={
+            "bands.onnx": graph(bands, info("samples", "n", 320), info("power", "n", 4), shape=np.array([-1, 4, 80])),
+            "sure.onnx": graph(
+                [helper.make_node("Softmax", ["logits"], ["scores"])], info("logits", "n", 2), info("scores", "n", 2)
+            ),
+        },
+    )

@@ -3,6 +3,7 @@
 import { InferError } from "../errors.js";
 import { openClient } from "./own-thread.js";
 import { copyOf, transferable } from "./protocol.js";
+import { sha256 } from "../fetch/sha256.js";
 import { streamOf } from "./stream.js";
 
 /** @typedef {import("./protocol.js").Opened} Opened */
@@ -165,6 +166,30 @@ export class Session {
     if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     if (this.#served) throw new InferError("A model on a server has no files here", "unsupported", { hint: `fetch them from ${this.#served.url}` });
     return this.#client.request({ kind: "read", session: this.#opened.session, path }, { signal });
+  }
+
+  /**
+   * Open a small ONNX model that lies in the bundle beside its own, such as the graph of a pipeline's step.
+   *
+   * @param {string} path As the manifest lists it.
+   * @returns {Promise<Session>} One of its own, on the same engine.
+   * @throws {InferError} What `read` throws; `unsupported_model`: the engine cannot load it.
+   */
+  async open(path) {
+    const bytes = await this.read(path);
+    const files = [{ path, size: bytes.length, sha256: await sha256(bytes) }];
+    const variants = [{ id: "onnx/graph", format: "onnx", precision: "", file: path }];
+    const manifest = { schema_version: "1.0", name: "graph", version: "0", inputs: [], outputs: [], variants, files };
+    const used = enter();
+    try {
+      /** @type {import("./protocol.js").Files} */
+      const own = [["manifest.json", new TextEncoder().encode(JSON.stringify(manifest))], [path, bytes]];
+      const request = { kind: /** @type {const} */ ("open"), url: "", keep: false, settings: { root: /** @type {string} */ (lastRoot) }, files: own };
+      return new Session(used, await used.request(request, { transfer: buffersOf(own) }));
+    } catch (error) {
+      leave(used);
+      throw error;
+    }
   }
 
   /**

@@ -161,6 +161,9 @@ export const PARAMETERS = {
     mask: { kind: "text", default: "[MASK]" },
     top_k: { kind: "whole", default: 5, low: 1, high: 1000, argument: true },
   },
+  "post.graph": {
+    file: { kind: "text" },
+  },
   "post.image": {
     tensor: { kind: "text", default: null },
     layout: { kind: "choice", default: "CHW", choices: ["CHW", "HWC"] },
@@ -257,6 +260,9 @@ export const PARAMETERS = {
     rows: { kind: "whole", low: 1, high: 65536 },
     samples: { kind: "whole", default: 0, low: 0, high: 1048576 },
   },
+  "tensor.graph": {
+    file: { kind: "text" },
+  },
   "tensor.normalize": {
     mean: { kind: "real", default: 0.0 },
     std: { kind: "real", default: 1.0, low: 1e-30 },
@@ -306,6 +312,7 @@ export const FLOWS = {
   "post.detections": { takes: ["detections"], gives: "answer" },
   "post.entities": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.fill_mask": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.graph": { takes: ["outputs"], gives: "outputs" },
   "post.image": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.label": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.mask": { takes: ["outputs", "tensor"], gives: "answer" },
@@ -329,6 +336,7 @@ export const FLOWS = {
   "tensor.dequantize": { takes: ["outputs"], gives: "outputs" },
   "tensor.fit": { takes: ["tensor"], gives: "tensor" },
   "tensor.frames": { takes: ["tensor"], gives: "frames" },
+  "tensor.graph": { takes: ["tensor"], gives: "tensor" },
   "tensor.normalize": { takes: ["tensor"], gives: "tensor" },
   "tensor.quantize": { takes: ["tensor"], gives: "tensor" },
   "tensor.reshape": { takes: ["tensor"], gives: "tensor" },

@@ -67,7 +67,10 @@ export async function pipelineOf(session, task) {
   const states = new Set(variants.flatMap((one) => one.state ?? []).flatMap((one) => (one.kind === "pair" ? [/** @type {string} */ (one.in)] : [])));
   const work = new Work(session, definition, await PreparedSteps.prepared(definition, session, states, manifest), state);
   const call = /** @type {Answering} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
-  const dispose = () => session.dispose();
+  const dispose = async () => {
+    await work.steps.close();
+    await session.dispose();
+  };
   const observe = (/** @type {Observer} */ observer) => void work.observers.push(observer);
   const read = (/** @type {string} */ path) => session.read(path);
   const answer = (/** @type {any[]} */ values, /** @type {Arguments} */ args, /** @type {Shared} */ shared) => {

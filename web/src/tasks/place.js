@@ -5,6 +5,9 @@ import { shapeText } from "../tensors.js";
 import { listed } from "./words.js";
 
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {{inputs: readonly TensorSpec[], outputs: readonly TensorSpec[], run: (inputs: Record<string, Tensor>) => Promise<Record<string, Tensor>>,
+ *   dispose: () => Promise<void>}} Opened A small model on an engine. */
 
 export class Place {
   /**
@@ -20,6 +23,24 @@ export class Place {
     this.inputs = new Map(inputs.map((spec) => [spec.name, spec]));
     this.outputs = new Map(outputs.map((spec) => [spec.name, spec]));
     this.input = input;
+    /** Opens a small model that lies in the bundle; only a session can. @type {((path: string) => Promise<Opened>) | undefined} */
+    this.open = undefined;
+  }
+
+  /**
+   * @param {TensorSpec} spec
+   * @returns {Place} The surroundings of steps that make another tensor than the model's input, such as a graph's.
+   */
+  making(spec) {
+    return Object.assign(new Place(this.read, this.labels, [spec], [...this.outputs.values()], spec.name), { open: this.open });
+  }
+
+  /**
+   * @param {readonly TensorSpec[]} outputs
+   * @returns {Place} The surroundings of steps that read other outputs than the model's, such as a graph's.
+   */
+  giving(outputs) {
+    return Object.assign(new Place(this.read, this.labels, [...this.inputs.values()], outputs, this.input), { open: this.open });
   }
 
   /**

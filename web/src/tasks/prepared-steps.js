@@ -6,7 +6,7 @@ import { ALL_INPUTS } from "./definition.js";
 import { Item } from "./item.js";
 import { Place, specText } from "./place.js";
 import { beginnings } from "./shared.js";
-import { prepareStep } from "./steps.js";
+import { prepareChain } from "./steps.js";
 import { joined } from "./values.js";
 import { listed } from "./words.js";
 
@@ -21,6 +21,7 @@ import { listed } from "./words.js";
  * @property {readonly TensorSpec[]} outputs
  * @property {readonly string[]} labels
  * @property {(path: string) => Promise<Uint8Array<ArrayBuffer>>} read
+ * @property {(path: string) => Promise<import("./place.js").Opened>} [open] Opens a small model that lies in the bundle.
  */
 /** @typedef {{item: Item, tensors: Record<string, Tensor>, frames: Record<string, Tensor[]>}} Ready One raw input after the
  *   first steps: its tensors, without the batch's dimension, and the frames of the inputs that are streamed. */
@@ -55,7 +56,8 @@ export class PreparedSteps {
    */
   static async prepared(definition, model, states, manifest) {
     const read = (/** @type {string} */ path) => model.read(path);
-    const place = (/** @type {string} */ name) => new Place(read, model.labels, model.inputs, model.outputs, name);
+    const open = model.open && ((/** @type {string} */ path) => /** @type {NonNullable<typeof model.open>} */ (model.open)(path));
+    const place = (/** @type {string} */ name) => Object.assign(new Place(read, model.labels, model.inputs, model.outputs, name), { open });
     const known = model.inputs.map(({ name }) => name);
     /** @type {Map<string, number>} */
     const pads = new Map();
@@ -68,7 +70,7 @@ export class PreparedSteps {
         });
       }
       const here = place(name === ALL_INPUTS ? "" : name);
-      before.push(Promise.all(steps.map((step) => prepareStep(step, here))).then((made) => [name, made]));
+      before.push(prepareChain(steps, here).then((made) => [name, made]));
       for (const { name: step, parameters } of steps) {
         if (step === "text.tokenize") pads.set(parameters.tensors.ids, parameters.pad_id);
       }
@@ -80,7 +82,7 @@ export class PreparedSteps {
       throw new InferError(`pipeline: nothing makes the model's input ${listed(missing)}`, "manifest_error", { details: { field: missing[0] } });
     }
     const all = place("");
-    const after = Promise.all(definition.outputs.map((step) => prepareStep(step, all)));
+    const after = prepareChain(definition.outputs, all);
     after.catch(() => {});
     const [only, ...others] = Object.entries(definition.inputs);
     const begins = manifest && !others.length ? beginnings(only[1], place(only[0] === ALL_INPUTS ? "" : only[0]), manifest) : [];
@@ -167,6 +169,11 @@ export class PreparedSteps {
       made[name] = { data: joined(parts), dtype: first.dtype, shape: [parts.length, ...first.shape] };
     }
     return made;
+  }
+
+  /** Give back what the steps hold in engines. */
+  async close() {
+    for (const step of [...this.first.flatMap(([, steps]) => steps), ...this.last]) await /** @type {any} */ (step).close?.();
   }
 
   /** @param {Record<string, Tensor>} outputs @param {Item} item @returns {Promise<any>} The answer, after the last steps. */

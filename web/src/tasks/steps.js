@@ -47,6 +47,7 @@ const MODULES = {
   "post.detections": () => import("./post/detections.js"),
   "post.entities": () => import("./post/entities.js"),
   "post.fill_mask": () => import("./post/fill-mask.js"),
+  "post.graph": () => import("./post/graph.js"),
   "post.image": () => import("./post/image.js"),
   "post.label": () => import("./post/label.js"),
   "post.mask": () => import("./post/mask.js"),
@@ -70,6 +71,7 @@ const MODULES = {
   "tensor.dequantize": () => import("./tensor/dequantize.js"),
   "tensor.fit": () => import("./tensor/fit.js"),
   "tensor.frames": () => import("./tensor/frames.js"),
+  "tensor.graph": () => import("./tensor/graph.js"),
   "tensor.normalize": () => import("./tensor/normalize.js"),
   "tensor.quantize": () => import("./tensor/quantize.js"),
   "tensor.reshape": () => import("./tensor/reshape.js"),
@@ -130,4 +132,26 @@ export function checkFlow(steps, begins, ends, where) {
  */
 export async function prepareStep({ name, parameters }, place) {
   return (await MODULES[name]()).prepare(parameters, place);
+}
+
+/**
+ * Prepare the steps of a chain: those before a graph make its input, those after one read its outputs.
+ *
+ * @param {Step[]} steps
+ * @param {Place} place
+ * @returns {Promise<Apply[]>}
+ * @throws {InferError} `manifest_error`: the bundle or the model lacks what a step needs.
+ */
+export async function prepareChain(steps, place) {
+  if (!steps.some(({ name }) => name.endsWith(".graph"))) return Promise.all(steps.map((step) => prepareStep(step, place)));
+  const isBefore = place.input !== "";
+  const made = [];
+  for (const step of isBefore ? [...steps].reverse() : steps) {
+    const apply = await prepareStep(step, place);
+    made.push(apply);
+    const { takes, gives } = /** @type {any} */ (apply);
+    if (isBefore && takes) place = place.making(takes);
+    else if (gives) place = place.giving(gives);
+  }
+  return isBefore ? made.reverse() : made;
 }

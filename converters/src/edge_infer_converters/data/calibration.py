@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from edge_infer.tensors.tensor import Tensor, TensorSpec
+    from edge_infer_converters.data.detections import Detections
 
     #: The inputs of one call, by name.
     Feeds = dict[str, np.ndarray]
@@ -55,6 +56,7 @@ class CalibrationSet:
         sha256: The sha256 of the file, empty for inputs that were not given.
         starts: Of random inputs where in the cycle of `tensors.drawn` each starts, by call and name, and -1 where
             nothing was drawn; empty for others.
+        detections: The objects of each call's image, and what reads detections of outputs; None for other data.
     """
 
     calls: tuple[Feeds, ...]
@@ -62,6 +64,7 @@ class CalibrationSet:
     origin: str
     sha256: str = ""
     starts: tuple[Mapping[str, int], ...] = ()
+    detections: Detections | None = None
 
     def __str__(self) -> str:
         return (
@@ -75,13 +78,20 @@ class CalibrationSet:
         """Whether the inputs were drawn or written here, and not given."""
         return not self.sha256
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether somebody says what is right: the classes, or the objects."""
+        return self.classes is not None or self.detections is not None
+
     def first(self, count: int) -> CalibrationSet:
         """Return the first calls only."""
         if count >= len(self.calls):
             return self
         per_call = 0 if self.classes is None else len(self.classes) // len(self.calls)
         classes = None if self.classes is None else self.classes[: count * per_call]
-        return CalibrationSet(self.calls[:count], classes, self.origin, self.sha256, self.starts[:count])
+        detections = None if self.detections is None else self.detections.first(count)
+        calls, starts = self.calls[:count], self.starts[:count]
+        return CalibrationSet(calls, classes, self.origin, self.sha256, starts, detections)
 
 
 def random_set(

@@ -15,15 +15,18 @@ from edge_infer.bundle.manifest import FileEntry, Manifest
 from edge_infer.errors import BundleError, InputError, did_you_mean
 from edge_infer.formats.input_files import IMAGES
 from edge_infer.tasks import vectors
+from edge_infer.tasks.item import Item
 from edge_infer.tasks.prepared_steps import PreparedSteps
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.sources.found import LABELS_NAME
+from edge_infer_converters.data.annotations import find_annotations, read_annotations
 from edge_infer_converters.data.calibration import RANDOM_CALLS, CalibrationSet
+from edge_infer_converters.data.detections import DETECTION_TASKS, LEAST_SCORE, Detections
 from edge_infer_converters.data.sentences import SENTENCES
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from edge_infer.tasks.sources.found import Found
     from edge_infer.tensors.tensor import Tensor, TensorSpec
@@ -55,6 +58,8 @@ def is_raw(path: str | os.PathLike[str], found: Found) -> bool:
     place = Path(path)
     if place.suffix.lower() in _TABLES:
         return place.is_file()
+    if found.definition.task in DETECTION_TASKS and find_annotations(place) is not None:
+        return True
     return place.is_dir() and any(True for _ in _files(place, _suffixes(found)))
 
 
@@ -65,19 +70,23 @@ def read_raw(
 
     Args:
         path: A folder of images or sounds, alone or in a folder for each class; a `.csv` file with a first line of
-            names, or a `.jsonl` file: `text` or a `file` beside it, and perhaps `label`.
+            names, or a `.jsonl` file: `text` or a `file` beside it, and perhaps `label`. For detectors also images
+            with annotations of COCO or Pascal VOC.
         found: The pipeline.
         inputs: The model's inputs.
         outputs: The model's outputs.
 
     Returns:
-        The inputs of each call; the classes where there are labels.
+        The inputs of each call; the classes where there are labels, the objects where there are annotations.
 
     Raises:
         InputError: The data cannot be read, or a label is not one of the model's.
     """
     place = Path(path)
     takes = get_task(found.definition.task).takes
+    annotations = find_annotations(place) if found.definition.task in DETECTION_TASKS else None
+    if annotations is not None:
+        return _of_annotations(annotations, found, inputs, outputs)
     if takes == "table":
         samples = list(_of_columns(place, _types(found)))
     else:
@@ -111,6 +120,26 @@ def read_raw(
     return CalibrationSet(tuple(calls), np.array(classes) if classes else None, name, digest.hexdigest())
 
 
+def _of_annotations(
+    place: Path, found: Found, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> CalibrationSet:
+    annotated = read_annotations(place, found.labels, MAX_SAMPLES)
+    steps = _Steps(found, inputs, outputs)
+    digest = hashlib.sha256()
+    own = [step.parameters["threshold"] for step in found.definition.outputs if step.name == "post.boxes"]
+    calls, items = [], []
+    for one in annotated:
+        item = Item({"threshold": min([LEAST_SCORE, *own])})
+        try:
+            calls += steps.calls(str(one.image), item.arguments, item)
+        except InputError as error:
+            raise InputError(f"`{one.image}`: {error.message}", hint=error.hint) from error
+        items.append(item)
+        digest.update(b"".join(array.tobytes() for array in (*calls[-1].values(), *one.truth)))
+    detections = Detections(steps.steps, found.labels, tuple(items), tuple(one.truth for one in annotated))
+    return CalibrationSet(tuple(calls), None, place.name, digest.hexdigest(), detections=detections)
+
+
 def made_up(found: Found, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> CalibrationSet | None:
     """Do the steps before a model of texts with `SENTENCES`: random tokens say little about such a model.
 
@@ -138,21 +167,26 @@ class _Steps:
     """The steps before a model, without the model."""
 
     def __init__(self, found: Found, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        self._steps = PreparedSteps(found.definition, _Ends(found, inputs, outputs))
+        self.steps = PreparedSteps(found.definition, _Ends(found, inputs, outputs))
         self.expand = get_task(found.definition.task).expand
 
-    def calls(self, value: Any, arguments: dict[str, Any]) -> list[dict[str, np.ndarray]]:
+    def calls(self, value: Any, arguments: Mapping[str, Any], item: Item | None = None) -> list[dict[str, np.ndarray]]:
         """Return the inputs of each run of the model that a raw input takes.
+
+        Args:
+            value: The raw input.
+            arguments: What the caller of the pipeline would ask for.
+            item: It is told what the steps after the model need to know.
 
         Raises:
             InputError: The steps refuse the input, or the model takes frames.
         """
         found = []
-        for one in self._steps.runs(value, arguments):
-            ready = self._steps.before(one, arguments)
+        for one in self.steps.runs(value, arguments):
+            ready = self.steps.before(one, arguments, item)
             if ready.frames:
                 raise InputError("the model takes one frame after the other", hint="give frames: an .npz file")
-            found.append({name: _array(tensor) for name, tensor in self._steps.feeds([ready]).items()})
+            found.append({name: _array(tensor) for name, tensor in self.steps.feeds([ready]).items()})
         return found
 
 

@@ -19,8 +19,9 @@ class Budget:
         max_loss: The largest relative drop of the metric against the fp32 source, 0.01 being 1 %; None for no limit.
         min_sqnr_db: The least signal to noise ratio of the outputs in dB, or None for the usual limits.
         max_size: The largest file in bytes, or None for no limit.
-        metric: `accuracy`, `top5`, `spearman`, `cosine`, `equal` or `module:function`; None for accuracy where
-            the data name the right classes, else cosine, or equal where no output is of floats.
+        metric: `accuracy`, `top5`, `map`, `map50`, `spearman`, `cosine`, `equal` or `module:function`; None for
+            accuracy where the data name the right classes, map where they name objects, else cosine, or equal where no
+            output is of floats.
         max_latency_ratio: The longest time of one call against the fp32 variant's, 0.8 being 20 % faster, or None.
     """
 

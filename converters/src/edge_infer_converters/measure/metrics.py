@@ -10,6 +10,7 @@ import numpy as np
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.data.folders import LABELS
 from edge_infer_converters.data.functions import import_function
+from edge_infer_converters.measure.average_precision import average_precision
 from edge_infer_converters.measure.rank_correlation import spearman
 
 if TYPE_CHECKING:
@@ -22,18 +23,20 @@ if TYPE_CHECKING:
     #: The outputs of one call, by name.
     Outputs = Mapping[str, np.ndarray]
 
-NAMES = ("accuracy", "top5", "spearman", "cosine", "equal")
+NAMES = ("accuracy", "top5", "map", "map50", "spearman", "cosine", "equal")
 
 
 class Metric:
     """A metric over one data set.
 
     Args:
-        name: `accuracy`, `top5`, `spearman` (the rank correlation of one number for each sample with the labels, or
-            with the source's numbers where there are none), `cosine` (of each row of the first float output with the
-            source's), `equal` (the share of equal elements of the first output), or `module:function`: it is
-            called with the outputs of all calls (a list of dicts by output name) and the labels (or None), and returns
-            a number. None for the first of accuracy, cosine and equal that the data and outputs allow.
+        name: `accuracy`, `top5`, `map` (of detections the mean average precision over overlaps from .5 to .95, as
+            COCO measures it), `map50` (at an overlap of .5), `spearman` (the rank correlation of one number for each
+            sample with the labels, or with the source's numbers where there are none), `cosine` (of each row of the
+            first float output with the source's), `equal` (the share of equal elements of the first output), or
+            `module:function`: it is called with the outputs of all calls (a list of dicts by output name) and the
+            labels (or None), and returns a number. None for the first of map, accuracy, cosine and equal that the
+            data and outputs allow.
         data: The inputs whose outputs it will see, with their right classes.
         references: The source's outputs for them.
 
@@ -76,6 +79,15 @@ class Metric:
             wanted = _one_each(self._references, self._data)
             right = wanted if self._data.classes is None else np.asarray(self._data.classes)
             return lambda results: spearman(_one_each(results, self._data), right)
+        if self.name in ("map", "map50"):
+            detections = self._data.detections
+            if detections is None:
+                raise InputError(
+                    f"Metric `{self.name}` needs images with their objects, and `{self._data.origin}` has none",
+                    hint="--eval FOLDER of images with annotations of COCO or Pascal VOC, for a detector",
+                )
+            place = ("map", "map50").index(self.name)
+            return lambda results: average_precision(detections.truths, detections.seen(results))[place]
         if self.name in ("accuracy", "top5"):
             if self._data.classes is None:
                 raise InputError(
@@ -182,6 +194,8 @@ def cosines(references: Sequence[Outputs], results: Sequence[Outputs]) -> np.nda
 
 
 def _usual(data: CalibrationSet, references: Sequence[Outputs]) -> str:
+    if data.detections is not None:
+        return "map"
     if scores_of(data, references) is not None:
         return "accuracy"
     return "cosine" if any(value.dtype.kind == "f" for value in references[0].values()) else "equal"

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import functools
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
 from edge_infer.errors import ConversionError
+from edge_infer.tasks.sources.image_metadata import KEY
 from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.made import first_of, libraries_of
 from edge_infer_converters.sources.torch import answer, first_line, quiet, tensors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+#: Layers that take levels divide them by 255, or by half of it.
+_LEVELS_SCALE = 0.05
 
 
 def takes(made: object) -> bool:
@@ -71,6 +76,9 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     except Exception as error:  # Keras and torch raise what their parts raise
         raise ConversionError(f"Keras cannot export `{where}`: {first_line(error)}") from error
     _name_outputs(exported, list(getattr(model, "output_names", None) or ()))
+    if (scale := _scale_of(model)) is not None:
+        entry = exported.metadata_props.add()
+        entry.key, entry.value = KEY, json.dumps({"source": "keras", "scale": scale})
     path.write_bytes(exported.SerializeToString())
     names = [value.name for value in exported.graph.input]
     if len(names) != len(inputs):
@@ -80,6 +88,31 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     examples = {name: _example(rng, [dim or 2 for dim in one.shape], str(one.dtype)) for name, one in ends.items()}
     sizes = {name: [axis for axis, dim in enumerate(one.shape) if dim is None] for name, one in ends.items()}
     return Framework("keras", functools.partial(_run, model), examples, sizes)
+
+
+def _scale_of(model: Any) -> float | None:
+    """Tell by its first layers what images a model takes: 1 for levels, 1/255 for 0 to 1, None where none does."""
+    import keras
+
+    for layer in _layers(model):
+        if isinstance(layer, keras.layers.Rescaling):
+            # From levels to 0 to 1 or -1 to 1; a larger scale is for what is small already.
+            return 1.0 if float(np.max(layer.scale)) <= _LEVELS_SCALE else 1 / 255
+        if isinstance(layer, keras.layers.Normalization):
+            mean = layer.mean if layer.input_mean is None else layer.input_mean
+            return 1.0 if float(keras.ops.convert_to_numpy(mean).max()) > 1 else 1 / 255
+        if not isinstance(layer, (keras.layers.InputLayer, keras.layers.Resizing, keras.layers.CenterCrop)):
+            return None
+    return None
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    """Give the layers in their order, those of models inside too."""
+    for layer in getattr(model, "layers", ()):
+        if getattr(layer, "layers", None):
+            yield from _layers(layer)
+        else:
+            yield layer
 
 
 def _run(model: Any, feeds: Mapping[str, Any]) -> list[Any]:

@@ -11,9 +11,10 @@ from edge_infer.errors import BundleError, ConversionError, EdgeInferError, Inpu
 from edge_infer.tasks.place import Place
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.sources import asked, images
-from edge_infer.tasks.sources.facts import Facts, read_facts
+from edge_infer.tasks.sources.facts import Facts, last_operators, read_facts
 from edge_infer.tasks.sources.find import find
 from edge_infer.tasks.sources.opened import files_beside, model_file
+from edge_infer.tasks.steps import prepare_chain
 from edge_infer_converters.data.labels import read_names
 from edge_infer_converters.report.reporter import step
 from edge_infer_converters.sources.onnx import SourceModel
@@ -119,11 +120,9 @@ def check_fit(found: Found, inputs: tuple[TensorSpec, ...], outputs: tuple[Tenso
         return files[path]
 
     for name, chain in found.definition.inputs.items():
-        for one in chain:
-            one.prepare(Place(read, found.labels, inputs, outputs, "" if name == "*" else name))
-    place = Place(read, found.labels, inputs, outputs)
+        prepare_chain(chain, Place(read, found.labels, inputs, outputs, "" if name == "*" else name))
+    prepare_chain(found.definition.outputs, Place(read, found.labels, inputs, outputs))
     for one in found.definition.outputs:
-        one.prepare(place)
         if one.name == "post.top_k" and found.labels:
             name = one.parameters["tensor"] or (outputs[0].name if len(outputs) == 1 else "")
             classes = next((spec.shape[-1] for spec in outputs if spec.name == name and spec.shape), None)
@@ -139,9 +138,14 @@ def check_fit(found: Found, inputs: tuple[TensorSpec, ...], outputs: tuple[Tenso
 def _facts(model: FilePath, source: Source) -> tuple[Facts, bytes]:
     """Return what a model's file says, and its bytes, with the inputs and outputs that the conversion gives it."""
     place = Path(model)
-    own = {entry.key: entry.value for entry in source.proto.metadata_props} if isinstance(source, SourceModel) else {}
+    own, operators = dict[str, str](), dict[str, str]()
+    if isinstance(source, SourceModel):  # exported by a framework: no file says it
+        own = {entry.key: entry.value for entry in source.proto.metadata_props}
+        nodes = source.proto.graph.node
+        makers = {name: (node.op_type, node.input[0] if node.input else "") for node in nodes for name in node.output}
+        operators = last_operators([spec.name for spec in source.outputs], makers)
     data, format_ = b"", {".onnx": "onnx", ".tflite": "tflite"}.get(place.suffix, "")
-    facts = Facts(source.format, source.inputs, source.outputs, {}, {}, own)
+    facts = Facts(source.format, source.inputs, source.outputs, {}, operators, own)
     if format_ and place.is_file():
         data = place.read_bytes()
         # A map beside the tensors, say: the conversion reads more than this does.

@@ -1,0 +1,43 @@
+/** A small ONNX model of the bundle, for what no step says: the steps `tensor.graph` and `post.graph` run it. */
+
+import { InferError } from "../errors.js";
+import { batched, rowOf } from "./prepared-steps.js";
+
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {import("./place.js").Opened} Opened */
+/** @typedef {import("./place.js").Place} Place */
+
+/** The engine errors that are about the graph's file. */
+const OF_ENGINE = ["backend_error", "backend_unavailable", "unsupported_model", "execution_error"];
+
+/**
+ * @param {Place} place
+ * @param {string} file The path of the ONNX file in the bundle.
+ * @returns {Promise<Opened>}
+ * @throws {InferError} `manifest_error`: it is no ONNX file, or no engine here loads it.
+ */
+export async function openGraph(place, file) {
+  const details = { field: file };
+  if (!file.endsWith(".onnx")) throw new InferError(`pipeline: the graph \`${file}\` is no .onnx file`, "manifest_error", { hint: "save it as ONNX", details });
+  if (!place.open) throw new InferError(`The graph \`${file}\` needs an engine, and nothing here opens one`, "unsupported", { hint: "pipeline(url) of index.js" });
+  try {
+    return await place.open(file);
+  } catch (error) {
+    if (!(error instanceof InferError) || !OF_ENGINE.includes(error.code)) throw error;
+    throw new InferError(`pipeline: the graph \`${file}\` cannot be loaded: ${error.message}`, "manifest_error", { hint: error.hint, details });
+  }
+}
+
+/**
+ * Run a graph on one raw input's tensors: one that lacks the first dimension gets it, of 1, and then the outputs lose theirs.
+ *
+ * @param {Opened} graph
+ * @param {Record<string, Tensor>} tensors A tensor for each of its inputs.
+ * @returns {Promise<Record<string, Tensor>>}
+ */
+export async function runGraph(graph, tensors) {
+  const feeds = Object.fromEntries(graph.inputs.map((spec) => [spec.name, batched([tensors[spec.name]], spec, 0)]));
+  const outputs = await graph.run(feeds);
+  if (graph.inputs.every(({ name }) => feeds[name].shape.length === tensors[name].shape.length)) return outputs;
+  return Object.fromEntries(Object.entries(outputs).map(([name, one]) => [name, one.shape[0] === 1 ? rowOf(one, 0) : one]));
+}

@@ -125,6 +125,22 @@ def test_floats_beside_a_matrix_of_integers_are_rounded_by_rows(is_turned: bool)
     np.testing.assert_allclose(by_onnx(data, feed, optimize=True)[0], by_litert(data, feed)[0], atol=1e-4)
 
 
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_stored_matrix_of_integers_is_floats_where_the_file_says_so(is_turned: bool) -> None:
+    """ONNX Runtime makes `MatMulNBits` of DequantizeLinear and MatMul, and rounds the floats beside it to 8 bits."""
+    weights = constant(RNG.integers(-127, 128, (64, 64)), "int8")
+    weights.scale = 0.02
+    x, y = Value("x", (2, 3, 64), free=(0, 1)), Value("y", (2, 3, 64), free=(0, 1))
+    real, turned = Value("real", (64, 64)), Value("turned", (64, 64))
+    file = File([x], [y]).add("DEQUANTIZE", [weights], [real])
+    if is_turned:
+        file.add("TRANSPOSE", [real, constant([1, 0])], [turned])
+    data = file.add("BATCH_MATMUL", [x, turned if is_turned else real], [y], options("BatchMatMul")).data()
+    feed = RNG.normal(0, 1, (2, 3, 64)).astype(np.float32)
+
+    np.testing.assert_allclose(by_onnx(data, feed, optimize=True)[0], by_litert(data, feed)[0], atol=1e-4)
+
+
 @pytest.mark.parametrize(("size", "said"), [(1, ""), (2, "gaps between them")])
 def test_windows_with_gaps_over_a_free_size(size: int, said: str) -> None:
     x, y = Value("x", (1, 9, 9, 2), free=(1, 2)), Value("y", (1, 3, 3, 2), free=(1, 2))

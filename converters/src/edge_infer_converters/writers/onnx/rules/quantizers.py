@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 def convert(operator: Operator, graph: Graph) -> None:
     """Half precision is stored as it is, and cast."""
     given, output = tensor(operator, 0), operator.outputs[0]
+    if given.data is not None and given.quantization is not None and output.quantization is None:
+        graph.give(output, graph.unpacked(given))
+        return
     first = graph.prefers_first(given)
     value = graph.real(given, first=first)
     if given.dtype == "float16":

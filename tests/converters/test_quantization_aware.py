@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -379,7 +379,7 @@ def test_floats_beside_stored_integers_are_not_rounded(dtype: str, write_model: 
     rng = np.random.default_rng(7)
     nodes: list[onnx.NodeProto] = []
     weights: dict[str, np.ndarray] = {}
-    blocks = {"axis": 0, "block_size": 32} if dtype == "int4" else {"axis": 1}
+    blocks: dict[str, Any] = {"axis": 0, "block_size": 32} if dtype == "int4" else {"axis": 1}
     for i in range(3):
         weights[f"w{i}"] = rng.integers(-8, 8, (128, 128))
         weights[f"s{i}"] = np.full((4, 128) if dtype == "int4" else 128, 0.03, np.float32)

@@ -157,7 +157,7 @@ def _fits(node: onnx.NodeProto, own: int, opset: int) -> bool:
     for one in [one for one in node.attribute if one.name == "training_mode" and not one.i]:
         node.attribute.remove(one)
     used = {one.name: one.type for one in node.attribute}
-    known = {name: one.type.value for name, one in there.attributes.items()}
+    known = {name: int(one.type) for name, one in there.attributes.items()}  # type: ignore[call-overload]
     if any(known.get(name) != kind for name, kind in used.items()):
         return False
     if any(one.required and name not in used for name, one in there.attributes.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
+import edge_infer
 from edge_infer.errors import ConversionError, UnsupportedOperator
 from edge_infer_converters import convert
 from edge_infer_converters.engine import make_session
@@ -370,3 +371,34 @@ def test_alpha_of_a_quantized_product_scales_its_bias_too(alpha: float) -> None:
     )
 
     np.testing.assert_allclose(made, given, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_floats_beside_stored_integers_are_not_rounded(dtype: str, write_model: WriteModel, tmp_path: Path) -> None:
+    """The engine makes `MatMulNBits` of it, which rounds both sides, natively and not in a page."""
+    rng = np.random.default_rng(7)
+    nodes: list[onnx.NodeProto] = []
+    weights: dict[str, np.ndarray] = {}
+    blocks: dict[str, Any] = {"axis": 0, "block_size": 32} if dtype == "int4" else {"axis": 1}
+    for i in range(3):
+        weights[f"w{i}"] = rng.integers(-8, 8, (128, 128))
+        weights[f"s{i}"] = np.full((4, 128) if dtype == "int4" else 128, 0.03, np.float32)
+        nodes += [
+            helper.make_node("DequantizeLinear", [f"w{i}", f"s{i}"], [f"real{i}"], **blocks),
+            helper.make_node("MatMul", [f"y{i}", f"real{i}"], [f"z{i}"]),
+            helper.make_node("Tanh", [f"z{i}"], [f"y{i + 1}"]),
+        ]
+    sides = [zoo.value("y0", ["n", 128])], [zoo.value("y3", ["n", 128])]
+    scales = {name: weights[name] for name in ("s0", "s1", "s2")}
+    model = onnx.load_from_string(zoo.model(nodes, *sides, scales))
+    kind = zoo.ELEMENT_TYPES[dtype]
+    model.graph.initializer.extend(
+        helper.make_tensor(name, kind, (128, 128), weights[name].reshape(-1).tolist()) for name in ("w0", "w1", "w2")
+    )
+    data = model.SerializeToString()
+    feed = {"y0": rng.normal(0, 1, (2, 128)).astype(np.float32)}
+
+    convert(write_model(data), tmp_path / "m.bundle", format="onnx")
+
+    with edge_infer.load(tmp_path / "m.bundle", backend="onnxruntime") as session:
+        np.testing.assert_allclose(session.run(feed)["y3"], run_onnx(data, feed, optimize=False)["y3"], atol=1e-4)

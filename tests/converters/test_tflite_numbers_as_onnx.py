@@ -57,7 +57,23 @@ def chosen(dtype: str) -> tuple[bytes, Array]:
     return of("SELECT_V2", FLAGS, sides, (2, 5), options("SelectV2"), dtype)
 
 
+def blocks(code: str, dtype: str) -> tuple[bytes, Array]:
+    """Blocks of 2 x 2 pixels, of a type for which ONNX Runtime has no such operator."""
+    shapes = [(1, 2, 3, 8), (1, 4, 6, 2)] if code == "DEPTH_TO_SPACE" else [(1, 4, 6, 2), (1, 2, 3, 8)]
+    kind = options("DepthToSpace" if code == "DEPTH_TO_SPACE" else "SpaceToDepth", blockSize=2)
+    return of(code, np.arange(48, dtype=dtype).reshape(shapes[0]), [], shapes[1], kind)
+
+
+def widened() -> tuple[bytes, Array]:
+    x, y = Value("x", (2, 5), "int16"), Value("y", (2, 5), "int32")
+    x.scale, y.scale = 0.1, 0.003
+    return File([x], [y]).add("QUANTIZE", [x], [y]).data(), (INTEGERS * 3001).astype(np.int16)
+
+
 CASES = {
+    "pixels of whole numbers": blocks("DEPTH_TO_SPACE", "int32"),
+    "blocks of long whole numbers": blocks("SPACE_TO_DEPTH", "int64"),
+    "16 bits become 32": widened(),
     "an index shrunk and masked is the first": sliced(beginMask=1, shrinkAxisMask=1),
     "an index from the end": sliced(shrinkAxisMask=1),
     "negative indices are off": one_hot("float32"),
@@ -101,6 +117,15 @@ def test_images_of_any_size_are_resized_as_litert_does(code: str, corners: bool,
         np.testing.assert_allclose(by_onnx(data, feed)[0], by_litert(data, feed)[0], rtol=1e-5, atol=1e-3)
 
 
+def test_integers_that_onnx_does_not_give_are_refused_by_name() -> None:
+    x, y = Value("x", (2, 3)), Value("y", (2, 3), "int32")
+    y.scale = 0.1
+    data = File([x], [y]).add("QUANTIZE", [x], [y]).data()
+
+    with pytest.raises(EdgeInferError, match="from float32 to int32"):
+        by_onnx(data, np.zeros((2, 3), np.float32))
+
+
 def test_rows_of_two_free_axes_keep_both() -> None:
     weights = constant(RNG.normal(0, 1, (5, 4)), "float32")
     x, y = Value("x", (1, 1, 4), free=(0, 1)), Value("y", (1, 1, 5), free=(0, 1))
@@ -120,6 +145,22 @@ def test_floats_beside_a_matrix_of_integers_are_rounded_by_rows(is_turned: bool)
     weights.scale = 0.02
     x, y = Value("x", (2, 3, 64)), Value("y", (2, 3, 5))
     data = File([x], [y]).add("BATCH_MATMUL", [x, weights], [y], options("BatchMatMul", adjY=is_turned)).data()
+    feed = RNG.normal(0, 1, (2, 3, 64)).astype(np.float32)
+
+    np.testing.assert_allclose(by_onnx(data, feed, optimize=True)[0], by_litert(data, feed)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_stored_matrix_of_integers_is_floats_where_the_file_says_so(is_turned: bool) -> None:
+    """ONNX Runtime makes `MatMulNBits` of DequantizeLinear and MatMul, and rounds the floats beside it to 8 bits."""
+    weights = constant(RNG.integers(-127, 128, (64, 64)), "int8")
+    weights.scale = 0.02
+    x, y = Value("x", (2, 3, 64), free=(0, 1)), Value("y", (2, 3, 64), free=(0, 1))
+    real, turned = Value("real", (64, 64)), Value("turned", (64, 64))
+    file = File([x], [y]).add("DEQUANTIZE", [weights], [real])
+    if is_turned:
+        file.add("TRANSPOSE", [real, constant([1, 0])], [turned])
+    data = file.add("BATCH_MATMUL", [x, turned if is_turned else real], [y], options("BatchMatMul")).data()
     feed = RNG.normal(0, 1, (2, 3, 64)).astype(np.float32)
 
     np.testing.assert_allclose(by_onnx(data, feed, optimize=True)[0], by_litert(data, feed)[0], atol=1e-4)

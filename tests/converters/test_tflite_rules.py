@@ -36,6 +36,27 @@ def test_a_rule_gives_what_onnx_runtime_gives(case: Case) -> None:
         assert comparison.judge(comparison.compare([got], [back]), "fp32") == ("ok", "")
 
 
+@pytest.mark.parametrize(
+    ("mode", "rounding", "extent", "size"),
+    [
+        ("asymmetric", "floor", 14, 8),
+        ("asymmetric", "floor", 58, 30),
+        ("asymmetric", "ceil", 58, 30),
+        ("half_pixel", "round_prefer_floor", 14, 41),
+        ("align_corners", "round_prefer_ceil", 44, 89),
+    ],
+)
+def test_the_nearest_pixel_is_the_one_that_onnx_runtime_takes(mode: str, rounding: str, extent: int, size: int) -> None:
+    """At these sizes a place lies on a bound between two pixels, and ONNX's own implementation rounds another way."""
+    resize = node("Resize", "x _ _ s", mode="nearest", coordinate_transformation_mode=mode, nearest_mode=rounding)
+    model = Case([resize], (1, 2, extent, 3), {"s": integers(1, 2, size, 3)}).model()
+    feeds = {"x": np.arange(6 * extent, dtype=np.float32).reshape(1, 2, extent, 3)}
+
+    got = run_tflite(tflite.write(onnx.load_from_string(model)).data, feeds)
+
+    np.testing.assert_array_equal(got["y"], run_onnx(model, feeds)["y"])
+
+
 PLACES = np.array([[0, 2, 1, -1]], np.int64)
 ALONG_THE_BATCH = {
     "gather": Case([node("Gather", "x i")], ("batch", 4), {"i": integers(-1)}),

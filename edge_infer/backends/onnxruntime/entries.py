@@ -18,6 +18,7 @@ _BUNDLE_MAY_SET = (
     "session.disable_quant_qdq",
     "session.enable_quant_qdq_cleanup",
     "session.qdqisint8allowed",
+    "session.qdq_matmulnbits_accuracy_level",
     "session.set_denormal_as_zero",
     "session.intra_op.allow_spinning",
     "session.disable_double_qdq_remover",

@@ -27,16 +27,20 @@ _MAX_BYTES = 64 * 2**20
 _MAX_GROWTH = 1024
 
 
-def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+def fold_constants(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] = ()) -> onnx.ModelProto:
     """Return a copy without nodes that read only initializers: `Constant`, `Identity`, `Transpose` of a weight.
 
     A node that makes much of little, such as `Expand`, stays: the file would grow.
+
+    Args:
+        model: The model.
+        apart: The values of its initializers that have none; see `graphs.without_weights`.
     """
     folded = onnx.ModelProto()
     folded.CopyFrom(model)
     graph = folded.graph
     given = {value.name for value in graph.input}
-    constants = _Constants([tensor for tensor in graph.initializer if tensor.name not in given])
+    constants = _Constants([tensor for tensor in (*graph.initializer, *apart) if tensor.name not in given])
     outputs = {value.name for value in graph.output}
     kept: list[onnx.NodeProto] = []
     for node in graph.node:

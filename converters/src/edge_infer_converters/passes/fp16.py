@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING
 
 import onnx
+from onnx import numpy_helper
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.passes.fold_constants import fold_constants
@@ -16,12 +18,20 @@ from edge_infer_converters.passes.graphs import (
     names_in,
     sort_nodes,
     tensors_of,
+    without_weights,
 )
 from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.small_constants import halve
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
 #: Operators whose scales must have the type of other inputs, which differs between operator sets.
 _QUANTIZING = ("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear")
+#: How many elements are halved at a time: the converter makes eight arrays of it.
+_PART = 2**20
 
 
 def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -36,19 +46,27 @@ def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     from onnxruntime.transformers import float16
 
-    source = fold_constants(model)
+    light, large = without_weights(
+        model
+    )  # the converter keeps what it replaces: only nodes and small tensors are copied
+    source = fold_constants(light, large)
     drop_stored_shapes(source.graph)
     if _is_weights_only(source):
-        return _with_half_weights(source)
+        return _with_half_weights(fold_constants(model))
+    apart = {tensor.name: tensor for tensor in large}
+    places = [(i, apart[tensor.name]) for i, tensor in enumerate(source.graph.initializer) if tensor.name in apart]
     shorten_names(source)  # the converter makes up names, which a model that it has made has already
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one for each weight below the smallest half-precision number
         try:
             infer_shapes_in(source)  # the converter's own inference copies the weights four times
+            for place, _ in places:  # an empty tensor must say so
+                source.graph.initializer[place].dims[:] = [0]
             converted: onnx.ModelProto = float16.convert_float_to_float16(
                 source, keep_io_types=True, disable_shape_infer=True
             )
-            del source
+            for place, tensor in places:
+                _fill(converted.graph.initializer[place], tensor, float16.convert_np_to_float16)
             _drop_repeated_casts(converted.graph)
             sort_nodes(converted.graph)  # the converter appends its casts at the end
         except Exception as error:  # asserts and protobuf errors alike
@@ -81,6 +99,19 @@ def engine_options(model: onnx.ModelProto) -> dict[str, dict[str, str]]:
     if any(node.op_type == "MatMul" and moving & set(node.input) for node in model.graph.node):
         return {"onnxruntime": {"optimization.disable_specified_optimizers": "MatmulTransposeFusion"}}
     return {}
+
+
+def _fill(target: onnx.TensorProto, tensor: onnx.TensorProto, to_halves: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Give a tensor without values those of another, halved where its type says so, and a part at a time."""
+    if target.data_type == tensor.data_type:
+        name = target.name
+        target.CopyFrom(tensor)
+        target.name = name
+        return
+    values = numpy_helper.to_array(tensor).reshape(-1)
+    parts = (values[start : start + _PART] for start in range(0, len(values), _PART))
+    target.raw_data = b"".join(to_halves(part).tobytes() for part in parts)
+    target.dims[:] = tensor.dims
 
 
 def _is_weights_only(model: onnx.ModelProto) -> bool:

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     import onnx
 
@@ -103,7 +103,9 @@ def not_a_number(model: onnx.ModelProto) -> list[str]:
     return [tensor.name for tensor in found if np.isnan(numpy_helper.to_array(tensor)).any()]
 
 
-def without_weights(model: onnx.ModelProto, least_bytes: int = 1024) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
+def without_weights(
+    model: onnx.ModelProto, least_bytes: int = 1024, names: Collection[str] | None = None
+) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
     """Return a copy whose large initializers have a name, a type and dimensions, but no values; and the large ones.
 
     A copy of a large model takes as much memory again; what looks at nodes and shapes only needs none of it.
@@ -111,6 +113,7 @@ def without_weights(model: onnx.ModelProto, least_bytes: int = 1024) -> tuple[on
     Args:
         model: The model; the tensors are its own, in the order of the copy's empty ones.
         least_bytes: What a large one has at least. The default leaves shapes and axes, which inference reads.
+        names: Which ones may be left out; any by default.
     """
     import onnx
 
@@ -119,7 +122,8 @@ def without_weights(model: onnx.ModelProto, least_bytes: int = 1024) -> tuple[on
     copy_fields(model.graph, light.graph, lambda number: number != INITIALIZER)
     large = []
     for tensor in model.graph.initializer:
-        if tensor_nbytes(tensor) < least_bytes or tensor.data_type == onnx.TensorProto.STRING:
+        is_kept = tensor.data_type == onnx.TensorProto.STRING or (names is not None and tensor.name not in names)
+        if is_kept or tensor_nbytes(tensor) < least_bytes:
             light.graph.initializer.append(tensor)
         else:
             large.append(tensor)

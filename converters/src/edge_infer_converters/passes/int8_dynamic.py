@@ -10,6 +10,7 @@ than ONNX Runtime's one scale for the whole table.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.passes import packing
-from edge_infer_converters.passes.graphs import FreshNames, drop_unread_tensors, names_in
+from edge_infer_converters.passes.graphs import (
+    FreshNames,
+    drop_unread_tensors,
+    names_in,
+    opset_of,
+    reads_of,
+    without_weights,
+)
 from edge_infer_converters.passes.int8_blocks import store_in_blocks
 from edge_infer_converters.passes.int8_static import prepare
 from edge_infer_converters.passes.shorten_names import shorten_names
@@ -28,6 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 _MULTIPLYING = ("MatMul", "Gemm")
+#: A model of an earlier operator set is rewritten by `prepare`, which needs all of it.
+_PREPARED_OPSET = 13
+_LARGE_BYTES = 2**16
 
 
 def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> onnx.ModelProto:
@@ -43,24 +54,45 @@ def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> on
     Raises:
         ConversionError: The model multiplies by no constant matrix.
     """
-    quantized = prepare(model)
-    if not _multiply_in_int8(quantized.graph, blocked) and not blocked:
+    # What is taken out of a message stays in memory until it goes: large matrices never come into the copy.
+    light, large = without_weights(model, _LARGE_BYTES, set() if blocked else _own_matrices(model))
+    apart = {tensor.name: tensor for tensor in large}
+    quantized = prepare(light, large)
+    if not _multiply_in_int8(quantized.graph, blocked, apart) and not blocked:
         raise ConversionError("The model has no MatMul or Gemm with constant weights", hint="--precision int8 or fp16")
     matrices = {node.input[1] for node in quantized.graph.node if node.name in blocked}
-    others = [weight for weight in weights_of(quantized) if weight.name not in matrices]
+    others = [weight for weight in weights_of(quantized, apart) if weight.name not in matrices]
     small = rewrite(
         store_in_blocks(quantized, blocked) if blocked else quantized,
         others,
         {weight.name: "int8" for weight in others if "int8" in weight.encodings},
+        apart,
     )
     shorten_names(small)
     small.producer_name, small.producer_version = model.producer_name, model.producer_version
     return small
 
 
-def _multiply_in_int8(graph: onnx.GraphProto, blocked: Collection[str]) -> int:
-    """Multiply, in place, by int8 matrices with a scale for each column; return how many products there are."""
-    stored = {tensor.name: tensor for tensor in graph.initializer}
+def _own_matrices(model: onnx.ModelProto) -> set[str]:
+    """Name the stored matrices and tables that one MatMul or Gather alone reads: `prepare` leaves them as they are."""
+    if opset_of(model) < _PREPARED_OPSET:
+        return set()
+    reads = Counter(name for node in model.graph.node for name in reads_of(node))
+    reads.update(value.name for value in (*model.graph.input, *model.graph.output))
+    places = {"MatMul": 1, "Gather": 0}
+    read = {node.input[places[node.op_type]] for node in model.graph.node if node.op_type in places}
+    return {name for name in read if reads[name] == 1}
+
+
+def _multiply_in_int8(graph: onnx.GraphProto, blocked: Collection[str], apart: Mapping[str, onnx.TensorProto]) -> int:
+    """Multiply, in place, by int8 matrices with a scale for each column; return how many products there are.
+
+    Args:
+        graph: The graph.
+        blocked: Names of nodes to leave alone.
+        apart: The values of initializers that have none.
+    """
+    stored = {tensor.name: apart.get(tensor.name, tensor) for tensor in graph.initializer}
     fresh = FreshNames(names_in(graph))
     packed: dict[str, tuple[str, str]] = {}  # by matrix its codes and scales
     rounded: dict[str, list[str]] = {}  # by value its codes, scale and zero point

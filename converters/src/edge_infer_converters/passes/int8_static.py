@@ -122,8 +122,13 @@ class _Reader:
         return (dict(call) for call in self._calls)
 
 
-def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Bring a model into the form that the quantizer handles well."""
+def prepare(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] = ()) -> onnx.ModelProto:
+    """Bring a model into the form that the quantizer handles well.
+
+    Args:
+        model: The model.
+        apart: The values of its initializers that have none; see `graphs.without_weights`.
+    """
     opset = opset_of(model)
     if opset < _PER_CHANNEL_OPSET:
         try:
@@ -133,7 +138,7 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
                 f"The model uses operator set {opset} and cannot be brought to {_PER_CHANNEL_OPSET}: {error}",
                 hint="export it with opset 13 or later",
             ) from error
-    prepared = fold_constants(model)
+    prepared = fold_constants(model, apart)
     fold_batch_norm_in(prepared.graph)
     # The quantizer transposes a Gemm's weights but not their stored shape, and dies of the difference.
     drop_stored_shapes(prepared.graph)

@@ -1,7 +1,7 @@
 """Rewrite a model for another version of ONNX's operator set.
 
-ONNX's own adapters do it. They give up on many operators of which a newer version only takes more types (`Relu` 13 and
-14): where that holds for every node, the version is all that has to change.
+Where each node can be brought there by itself (`opset_steps`) that is done; else ONNX's own adapters do it, which know
+operators that mean something else, and give up on many that do not.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import onnx
 from onnx import helper, version_converter
 
-from edge_infer.errors import ConversionError
-from edge_infer_converters.passes.graphs import graphs_of, opset_of
+from edge_infer.errors import ConversionError, listed
+from edge_infer_converters.passes.graphs import opset_of
+from edge_infer_converters.passes.opset_steps import bring_to
 
 #: The first IR version whose initializers need not be inputs too; ONNX Runtime has read it since 1.0.
 _MIN_IR = 4
+#: The first operator set whose softmax is over one axis.
+_SOFT_SINCE = 13
 
 
 def to_opset(model: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
@@ -37,49 +40,28 @@ def to_opset(model: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
             got=opset,
         )
     converted = onnx.ModelProto()
+    converted.CopyFrom(model)
+    left = ["its functions"] if model.functions else bring_to(converted, opset)
+    if opset < _SOFT_SINCE <= opset_of(model) and {"Softmax", "LogSoftmax"}.intersection(left):
+        raise _refused(model, opset, "a softmax over an axis before the last, for which ONNX's adapter is wrong")
     try:
-        if _has_equal_signatures(model, opset):
-            converted.CopyFrom(model)
-            _set_opset(converted, opset)
-            onnx.checker.check_model(converted, full_check=True)  # types included
-        else:
+        if left:
             converted.CopyFrom(version_converter.convert_version(model, opset))
-            onnx.checker.check_model(converted)
+        onnx.checker.check_model(converted, full_check=not left)  # types included
     except Exception as error:  # the adapters raise RuntimeError, ConvertError, IndexError ...
         said = " ".join(str(error).split()) or type(error).__name__
-        raise ConversionError(
-            f"The model has operator set {opset_of(model)} and cannot be written in {opset}: {said[-160:]}",
-            hint="choose a version nearer to the model's, or leave --opset out",
-            expected=opset_of(model),
-            got=opset,
-        ) from error
+        said = f"it lacks {listed(left)}, or they mean something else there" if left else said[-160:]
+        raise _refused(model, opset, said) from error
     # An engine that knows no newer operator set knows no newer file format either.
     needed = helper.find_min_ir_version_for(converted.opset_import, ignore_unknown=True)
     converted.ir_version = max(_MIN_IR, min(model.ir_version, max(needed, 8 if converted.functions else 0)))
     return converted
 
 
-def _set_opset(model: onnx.ModelProto, opset: int) -> None:
-    for entry in model.opset_import:
-        if entry.domain in ("", "ai.onnx"):
-            entry.version = opset
-
-
-def _has_equal_signatures(model: onnx.ModelProto, opset: int) -> bool:
-    """Tell whether all operators have the same inputs, outputs, attributes and defaults in both operator sets."""
-    if model.functions:
-        return False
-    own = opset_of(model)
-    names = {node.op_type for graph in graphs_of(model.graph) for node in graph.node if node.domain in ("", "ai.onnx")}
-    return all(_signature(name, own) == _signature(name, opset) for name in names)
-
-
-def _signature(name: str, opset: int) -> tuple[object, ...] | None:
-    if not onnx.defs.has(name, opset, ""):
-        return None
-    schema = onnx.defs.get_schema(name, opset, "")
-    attributes = {
-        key: (one.required, one.type, one.default_value.SerializeToString()) for key, one in schema.attributes.items()
-    }
-    values = [[(value.name, value.option) for value in values] for values in (schema.inputs, schema.outputs)]
-    return attributes, values, schema.min_input, schema.max_input, schema.min_output, schema.max_output
+def _refused(model: onnx.ModelProto, opset: int, said: str) -> ConversionError:
+    return ConversionError(
+        f"The model has operator set {opset_of(model)} and cannot be written in {opset}: {said}",
+        hint="choose a version nearer to the model's, or leave --opset out",
+        expected=opset_of(model),
+        got=opset,
+    )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _DOMAIN = "com.microsoft"
+_NONE: Mapping[str, onnx.TensorProto] = {}
 # The first operator set whose DequantizeLinear knows blocks, and the last before it with the same operators: from 20 to
 # 21 all but GroupNormalization only took more types.
 _BLOCK_OPSET = 21
@@ -68,10 +69,14 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     return prepared
 
 
-def weights_of(model: onnx.ModelProto) -> tuple[Weight, ...]:
+def weights_of(model: onnx.ModelProto, apart: Mapping[str, onnx.TensorProto] = _NONE) -> tuple[Weight, ...]:
     """List the weights of a prepared model that can be made smaller, in the order in which they are read.
 
     Weights that hold NaN or infinity, and those that subgraphs read, stay as they are.
+
+    Args:
+        model: The model.
+        apart: The values of its initializers that have none; see `graphs.without_weights`.
     """
     graph = model.graph
     given = {value.name for value in (*graph.input, *graph.output)}
@@ -80,7 +85,7 @@ def weights_of(model: onnx.ModelProto) -> tuple[Weight, ...]:
         for place, name in enumerate(node.input):
             readers[name].append((node, place))
     inner = {name for part in graphs_of(graph) if part is not graph for node in part.node for name in node.input}
-    stored = {tensor.name: tensor for tensor in graph.initializer}
+    stored = {tensor.name: apart.get(tensor.name, tensor) for tensor in graph.initializer}
     has_blocks = _has_blocks(model)
     found: list[Weight] = []
     for name in readers:
@@ -115,22 +120,31 @@ def round_trip(weight: Weight, values: np.ndarray, encoding: str) -> np.ndarray:
     return values
 
 
-def rewrite(model: onnx.ModelProto, weights: Sequence[Weight], choice: Mapping[str, str]) -> onnx.ModelProto:
+def rewrite(
+    model: onnx.ModelProto,
+    weights: Sequence[Weight],
+    choice: Mapping[str, str],
+    apart: Mapping[str, onnx.TensorProto] = _NONE,
+) -> onnx.ModelProto:
     """Return a copy whose weights are stored as chosen; inputs, outputs and arithmetic stay float32.
 
     Args:
         model: A prepared model.
         weights: What `weights_of` found in it.
         choice: The encoding of each weight by name; what is not named stays `fp32`.
+        apart: The values of initializers that have none.
     """
     packed = onnx.ModelProto()
     packed.CopyFrom(model)
-    writer = _Writer(packed)
+    writer = _Writer(packed, apart)
     for weight in weights:
         encoding = choice.get(weight.name, "fp32")
         if encoding != "fp32":
             writer.store(weight, encoding)
     writer.finish()
+    for tensor in packed.graph.initializer:
+        if tensor.name in apart:
+            tensor.CopyFrom(apart[tensor.name])
     shorten_names(packed)
     return packed
 
@@ -138,11 +152,11 @@ def rewrite(model: onnx.ModelProto, weights: Sequence[Weight], choice: Mapping[s
 class _Writer:
     """Changes one model in place."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, apart: Mapping[str, onnx.TensorProto]) -> None:
         self._model = model
         self._graph = model.graph
         self._fresh = FreshNames(names_in(model.graph))
-        self._stored = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._stored = {tensor.name: apart.get(tensor.name, tensor) for tensor in model.graph.initializer}
         self._first: list[onnx.NodeProto] = []
         self._replaced: dict[int, list[onnx.NodeProto]] = {}
         self._is_custom = False

@@ -8,6 +8,7 @@ from edge_infer.errors import ConversionError
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.data.reference_outputs import noise
 from edge_infer_converters.engine import fast_session, make_session
+from edge_infer_converters.passes.exact_settings import exact_settings
 from edge_infer_converters.passes.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.passes.graphs import nbytes_of
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
@@ -111,7 +112,7 @@ def encode(
         UnsupportedModel: ONNX Runtime does not load what was made.
     """
     if plan.precision == source_precision:
-        options = engine_options(cleaned) if plan.precision == "fp16" else None
+        options = engine_options(cleaned) if plan.precision == "fp16" else exact_settings(cleaned)
         return Encoded(onnx_writer.write(cleaned), options=options)
     if plan.precision == "fp16":
         if not has_float_weights(cleaned):

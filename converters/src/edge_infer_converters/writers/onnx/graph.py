@@ -119,6 +119,19 @@ class Graph:
         """Name a tensor as the numbers that it stands for."""
         return self._get(tensor, _form(tensor, first, is_real=True))
 
+    def unpacked(self, tensor: Tensor) -> str:
+        """Name constant integers as the floats that they stand for, which every engine computes when it loads the file.
+
+        Of `DequantizeLinear` and `MatMul` ONNX Runtime makes `MatMulNBits`, which rounds the other side to 8 bits too.
+        """
+        scale = _scales(tensor)
+        axis = tensor.quantization.axis if tensor.quantization else 0
+        shape = [-1 if i == axis else 1 for i in range(tensor.rank)] if len(scale) > 1 else []
+        value = self.node("Cast", [self.raw(tensor)], to=1)
+        if zero := tensor.quantization.zero_point if tensor.quantization else 0:
+            value = self.node("Sub", [value, self.constant(np.array(zero, np.float32))])
+        return str(self.node("Mul", [value, self.constant(scale.reshape(shape))]))
+
     def weights(self, tensor: Tensor, order: tuple[int, ...]) -> str:
         """Name weights with their axes in another order, as floats; constant integers stay integers in the file."""
         if tensor.data is None:

@@ -44,13 +44,9 @@ def batch_matmul(operator: Operator, graph: Graph) -> None:
     value = _turned(graph, left, graph.real(left), option(operator, "adjX", default=False))
     value = rounded(operator, graph, value, -1)
     is_turned = bool(option(operator, "adjY", default=False))
-    if right.data is not None and right.quantization and right.rank == 2 and output.signature.count(-1) <= 1:
-        # ONNX Runtime fuses DequantizeLinear and MatMul, and rounds both sides once more; not so Gemm with transB.
-        rows = graph.reshaped(value, (-1, right.shape[1 if is_turned else 0]))
-        result = graph.node("Gemm", [rows, graph.weights(right, (0, 1) if is_turned else (1, 0))], transB=1)
-        graph.give(output, graph.reshaped(result, output.signature))
-        return
-    graph.give(output, graph.node("MatMul", [value, _turned(graph, right, graph.real(right), is_turned)]))
+    is_stored = right.data is not None and right.quantization is not None and left.quantization is None
+    matrix = graph.unpacked(right) if is_stored else graph.real(right)
+    graph.give(output, graph.node("MatMul", [value, _turned(graph, right, matrix, is_turned)]))
 
 
 def _turned(graph: Graph, one: Tensor, value: str, is_turned: bool) -> str:

@@ -187,8 +187,18 @@ def space_to_depth(operator: Operator, graph: Graph) -> None:
 
 def _blocks(operator: Operator, graph: Graph, kind: str) -> None:
     given, output = tensor(operator, 0), operator.outputs[0]
+    size = option(operator, "blockSize")
+    if given.quantization is None and given.dtype in (np.int32, np.int64):  # of which ONNX Runtime has no kernel
+        fine, is_fine = (output, False) if kind == "DepthToSpace" else (given, True)
+        coarse = given if fine is output else output
+        batch, *extents = coarse.signature[:3]
+        blocks = (batch, extents[0], size, extents[1], size, fine.shape[3])
+        cut = blocks if is_fine else (*coarse.signature[:3], size, size, fine.shape[3])
+        turned = graph.node("Transpose", [graph.reshaped(graph.raw(given), cut)], perm=(0, 1, 3, 2, 4, 5))
+        graph.give(output, graph.reshaped(turned, output.signature))
+        return
     value = graph.real(given, first=True)
-    graph.give(output, graph.node(kind, [value], blocksize=option(operator, "blockSize")), first=True)
+    graph.give(output, graph.node(kind, [value], blocksize=size), first=True)
 
 
 RULES = {

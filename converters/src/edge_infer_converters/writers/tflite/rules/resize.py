@@ -1,8 +1,8 @@
 """Resize and Upsample: by TFLite's own operators where these mean the same, else exactly, axis by axis.
 
-Each mode of ONNX is a matrix along each axis (interpolation is separable). The matrix is taken from ONNX's reference
-implementation. Where TFLite's operator has the same one it is written; otherwise the matrix is: as a GATHER where each
-row chooses one element, as a FULLY_CONNECTED where it mixes some.
+Each mode of ONNX is a matrix along each axis (interpolation is separable), which an implementation of ONNX gives. Where
+TFLite's operator has the same one it is written; otherwise the matrix is: as a GATHER where each row chooses one
+element, as a FULLY_CONNECTED where it mixes some.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from onnx import helper
 
+from edge_infer_converters.engine import make_session
 from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.graph import Layout, Tensor, to_channels_last
 from edge_infer_converters.writers.tflite.lowering import Unsupported
@@ -99,7 +100,7 @@ def _scales(node: Node) -> list[float] | None:
 
 
 def _matrix(node: Node, axis: int, size: int, wanted: int, scale: float | None) -> np.ndarray:
-    """Resize the rows of an identity matrix by ONNX's reference implementation."""
+    """Resize the rows of an identity matrix, the nearest mode by ONNX Runtime, others by ONNX's reference."""
     from onnx.reference import ReferenceEvaluator
 
     attributes = {name: node.text(name, default) for name, default in _DEFAULTS.items()}
@@ -132,9 +133,13 @@ def _matrix(node: Node, axis: int, size: int, wanted: int, scale: float | None) 
     ]
     output = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), None)
     model = helper.make_model(
-        helper.make_graph([one], "axis", inputs, [output]), opset_imports=[helper.make_opsetid("", 18)]
+        helper.make_graph([one], "axis", inputs, [output]), opset_imports=[helper.make_opsetid("", 18)], ir_version=8
     )
-    results: Any = ReferenceEvaluator(model).run(None, feeds)
+    results: Any
+    if attributes["mode"] == "nearest":  # which pixel is nearest hangs on the last bit: the engine is the truth
+        results = make_session(model.SerializeToString(), "axis").run(None, feeds)
+    else:
+        results = ReferenceEvaluator(model).run(None, feeds)
     matrix: np.ndarray = np.asarray(results[0]).T
     if length > size:  # what lies behind the last cell is the last cell
         matrix = np.column_stack([matrix[:wanted, : size - 1], matrix[:wanted, size - 1 :].sum(axis=1)])

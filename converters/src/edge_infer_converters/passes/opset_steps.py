@@ -1,0 +1,186 @@
+"""Bring each node of a model to another operator set, where ONNX's own adapters stop.
+
+Four kinds of differences are bridged (github.com/onnx/onnx/blob/main/docs/Changelog.md): what a version has more and a
+node does not use; attributes that became inputs; Upsample, which became Resize; and Softmax, which was over all axes
+from one on before it was over one. For the last ONNX 1.23 has an adapter, whose models give other numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edge_infer_converters.passes.graphs import FreshNames, graphs_of, names_in, opset_of, without_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Operators whose meaning changed in a version though their form did not.
+_CHANGED = {"Resize": 11, "GroupNormalization": 21}
+#: Operators that are over one axis from a version on.
+_SOFT, _SOFT_SINCE = ("Softmax", "LogSoftmax", "Hardmax"), 13
+#: An operator whose inputs have other names.
+_RENAMED = "BatchNormalization"
+
+
+class _Moved(NamedTuple):
+    """An attribute that is an input from a version on, at a place."""
+
+    since: int
+    place: int
+    dtype: type[np.generic]
+    is_scalar: bool = False
+
+
+_REDUCING = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+_MOVED = {
+    **{f"Reduce{name}": {"axes": _Moved(18, 1, np.int64)} for name in _REDUCING},
+    **{name: {"axes": _Moved(13, 1, np.int64)} for name in ("ReduceSum", "Squeeze", "Unsqueeze")},
+    "Split": {"split": _Moved(13, 1, np.int64)},
+    "Pad": {"pads": _Moved(11, 1, np.int64), "value": _Moved(11, 2, np.float32, is_scalar=True)},
+    "Clip": {name: _Moved(11, 1 + place, np.float32, is_scalar=True) for place, name in enumerate(("min", "max"))},
+    "Dropout": {"ratio": _Moved(12, 1, np.float32, is_scalar=True)},
+    "TopK": {"k": _Moved(10, 1, np.int64, is_scalar=True)},
+    "Slice": {name: _Moved(10, 1 + place, np.int64) for place, name in enumerate(("starts", "ends", "axes"))},
+}
+
+
+def bring_to(model: onnx.ModelProto, opset: int) -> list[str]:
+    """Change a model in place for another operator set; return the operators that could not be brought there."""
+    own, fresh = opset_of(model), FreshNames(names_in(model.graph))
+    stored = {tensor.name: tensor for graph in graphs_of(model.graph) for tensor in graph.initializer}
+    ranks = _ranks(model)
+    left = []
+    for graph in graphs_of(model.graph):
+        stored |= {
+            node.output[0]: node.attribute[0].t
+            for node in graph.node
+            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value"
+        }
+        for node in graph.node:
+            if node.domain not in ("", "ai.onnx"):
+                continue
+            _move(node, own, opset, model.graph, stored, fresh)
+            _resize(node, own, opset, model.graph, fresh)
+            is_soft = node.op_type in _SOFT and min(own, opset) < _SOFT_SINCE <= max(own, opset)
+            if (is_soft and not _soften(node, own, ranks)) or not _fits(node, own, opset):
+                left.append(node.op_type)
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            entry.version = opset
+    return list(dict.fromkeys(left))
+
+
+def _move(
+    node: onnx.NodeProto,
+    own: int,
+    opset: int,
+    graph: onnx.GraphProto,
+    stored: dict[str, onnx.TensorProto],
+    fresh: FreshNames,
+) -> None:
+    """Make inputs of attributes, or attributes of inputs that are stored."""
+    for name, moved in _MOVED.get(node.op_type, {}).items():
+        given = next((one for one in node.attribute if one.name == name), None)
+        if own < moved.since <= opset and given is not None:
+            value = np.asarray(helper.get_attribute_value(given), moved.dtype)
+            value = value.reshape(1) if node.op_type == "TopK" else value
+            tensor = numpy_helper.from_array(value, fresh(f"{node.output[0]}/{name}"))
+            graph.initializer.append(tensor)
+            node.input.extend([""] * (moved.place + 1 - len(node.input)))
+            node.input[moved.place] = tensor.name
+            node.attribute.remove(given)
+        elif opset < moved.since <= own and moved.place < len(node.input):
+            found = stored.get(node.input[moved.place])
+            if found is not None:
+                values = numpy_helper.to_array(found).reshape(-1).tolist()
+                node.attribute.append(helper.make_attribute(name, values[0] if moved.is_scalar else values))
+                node.input[moved.place] = ""
+            while node.input and not node.input[-1]:
+                node.input.pop()
+    if node.op_type == "Split" and own < 18 <= opset and len(node.input) < 2:
+        node.attribute.append(helper.make_attribute("num_outputs", len(node.output)))
+    if node.op_type == "Split" and opset < 18 <= own:
+        for one in [one for one in node.attribute if one.name == "num_outputs"]:
+            node.attribute.remove(one)  # parts of one size: what sets before know alone, and the engine checks
+
+
+def _soften(node: onnx.NodeProto, own: int, ranks: dict[str, int]) -> bool:
+    """Name the axis of a softmax over the last one, which means the same in each version; tell whether it is that."""
+    rank = ranks.get(node.input[0])
+    given = next((one for one in node.attribute if one.name == "axis"), None)
+    axis = given.i if given is not None else -1 if own >= _SOFT_SINCE else 1
+    if rank is None or axis % rank != rank - 1:
+        return False
+    if given is not None:
+        node.attribute.remove(given)
+    node.attribute.append(helper.make_attribute("axis", rank - 1))
+    return True
+
+
+def _ranks(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the rank of each value of the outer graph, as far as inference finds it."""
+    if not any(node.op_type in _SOFT for node in model.graph.node):
+        return {}
+    light, _ = without_weights(model)
+    try:
+        graph = onnx.shape_inference.infer_shapes(light).graph
+    except Exception:  # then such a softmax is left to ONNX's own adapters
+        return {}
+    values = [one for one in (*graph.input, *graph.value_info, *graph.output) if one.type.tensor_type.HasField("shape")]
+    return {one.name: len(one.type.tensor_type.shape.dim) for one in values}
+
+
+def _resize(node: onnx.NodeProto, own: int, opset: int, graph: onnx.GraphProto, fresh: FreshNames) -> None:
+    """Write Upsample as the Resize that it became, and the empty region that two versions want."""
+    if node.op_type == "Upsample" and own == 9 and opset >= 11:
+        node.op_type = "Resize"
+        node.input.insert(1, "")
+        for name, value in (("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")):
+            node.attribute.append(helper.make_attribute(name, value))
+    if node.op_type == "Resize" and opset in (11, 12) and len(node.input) > 2 and not node.input[1]:
+        region = numpy_helper.from_array(np.zeros(0, np.float32), fresh(f"{node.output[0]}/region"))
+        graph.initializer.append(region)
+        node.input[1] = region.name
+
+
+def _fits(node: onnx.NodeProto, own: int, opset: int) -> bool:
+    """Tell whether a node means the same in another operator set: it uses only what both have, or was changed."""
+    low, high = sorted((own, opset))
+    is_new = node.op_type == "Resize" and not _has("Resize", own)  # an Upsample that was written so
+    if not _has(node.op_type, opset) or (low < _CHANGED.get(node.op_type, 0) <= high and not is_new):
+        return False
+    there = onnx.defs.get_schema(node.op_type, opset, "")
+    for one in [one for one in node.attribute if one.name == "training_mode" and not one.i]:
+        node.attribute.remove(one)
+    used = {one.name: one.type for one in node.attribute}
+    known = {name: int(one.type) for name, one in there.attributes.items()}  # type: ignore[call-overload]
+    if any(known.get(name) != kind for name, kind in used.items()):
+        return False
+    if any(one.required and name not in used for name, one in there.attributes.items()):
+        return False
+    if not there.min_input <= len(node.input) <= there.max_input or len(node.output) > there.max_output:
+        return False
+    if is_new or node.op_type in _SOFT or (node.op_type == _RENAMED and len(node.output) == 1):
+        return True
+    here = onnx.defs.get_schema(node.op_type, own, "")
+    both = (here.attributes.keys() & known.keys()) - used.keys()
+    if any(here.attributes[name].default_value != there.attributes[name].default_value for name in both):
+        return False
+    moved = {one.place for one in _MOVED.get(node.op_type, {}).values() if low < one.since <= high}
+    return all(
+        not name or place in moved or _name(here.inputs, place) == _name(there.inputs, place)
+        for place, name in enumerate(node.input)
+    ) and all(_name(here.outputs, place) == _name(there.outputs, place) for place in range(len(node.output)))
+
+
+def _has(name: str, opset: int) -> bool:
+    return onnx.defs.has(name, opset, "") and not onnx.defs.get_schema(name, opset, "").deprecated
+
+
+def _name(values: Sequence[onnx.defs.OpSchema.FormalParameter], place: int) -> str:
+    """Return the name of an input or output; the last may stand for many."""
+    return str(values[min(place, len(values) - 1)].name) if values else ""

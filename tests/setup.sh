@@ -136,6 +136,16 @@ if [ "${1:-}" = all ] && [ ! -e .bench/transformers/ready ]; then
   touch .bench/transformers/ready
 fi
 
+# JAX with its exporter, and TensorFlow, for `make check-all`; each lies before what .venv has. 0.7 and 1.4 GB.
+if [ "${1:-}" = all ] && [ ! -e .bench/jax/ready ]; then
+  .venv/bin/uv pip install -q --target .bench/jax --python .venv/bin/python 'jax==0.10.2' 'flax==0.12.8' 'jax2onnx==0.17.1'
+  touch .bench/jax/ready
+fi
+if [ "${1:-}" = all ] && [ ! -e .bench/tensorflow/ready ]; then
+  .venv/bin/uv pip install -q --target .bench/tensorflow --python .venv/bin/python 'tensorflow-cpu==2.21.0' 'tf2onnx==1.17.0'
+  touch .bench/tensorflow/ready
+fi
+
 # schemathesis brings a web client and a hypothesis of its own.
 if [ ! -x .bench/schemathesis/bin/schemathesis ]; then
   .venv/bin/uv venv -q --clear .bench/schemathesis

@@ -27,6 +27,13 @@ if ! command -v systemd-analyze >/dev/null; then
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends systemd
 fi
 
+# The machine that `verify --host` reaches in the tests is this one; its own service is not wanted.
+if [ ! -x /usr/sbin/sshd ]; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends openssh-server openssh-client
+  as_root systemctl disable --now ssh >/dev/null 2>&1 || true
+fi
+
 # The registry that `publish oci://` is tested against.
 if ! command -v docker-registry >/dev/null; then
   as_root apt-get update -q

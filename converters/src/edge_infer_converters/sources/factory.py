@@ -45,9 +45,9 @@ def open_source(where: str | os.PathLike[str], options: SourceOptions = _NO_OPTI
 
     Args:
         where: The path of an `.onnx`, `.ort`, `.tflite`, `.pt2`, `.pt`, `.keras` or `.h5` file, or
-            `package.module:function`. This returns a `torch.nn.Module` or a JAX function and its example inputs (a
-            tuple of tensors, or a dict of tensors by input name), a Keras 3 model, or a fitted estimator of scikit-learn, XGBoost, LightGBM or CatBoost; or a file of
-            these libraries (`estimator_files`).
+            `package.module:function`. This returns a `torch.nn.Module` or a JAX function with its example inputs (a
+            tuple of tensors, or a dict of tensors by input name), a Keras 3 model, or a fitted estimator of
+            scikit-learn, XGBoost, LightGBM or CatBoost; or a file of these libraries (`estimator_files`).
         options: The dimensions to fix, and the operator set to export.
 
     Raises:

@@ -27,6 +27,13 @@ if ! command -v systemd-analyze >/dev/null; then
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends systemd
 fi
 
+# The machine that `verify --host` reaches in the tests is this one; its own service is not wanted.
+if [ ! -x /usr/sbin/sshd ]; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends openssh-server openssh-client
+  as_root systemctl disable --now ssh >/dev/null 2>&1 || true
+fi
+
 # The registry that `publish oci://` is tested against.
 if ! command -v docker-registry >/dev/null; then
   as_root apt-get update -q
@@ -134,6 +141,16 @@ if [ "${1:-}" = all ] && [ ! -e .bench/transformers/ready ]; then
   .venv/bin/uv pip install -q --target .bench/transformers --no-deps --python .venv/bin/python 'transformers==5.24.0' \
     'safetensors==0.8.0' 'huggingface-hub==2.4.0' 'regex==2026.11.19' 'requests==2.34.2' pyyaml tqdm packaging filelock typing-extensions fsspec
   touch .bench/transformers/ready
+fi
+
+# JAX with its exporter, and TensorFlow, for `make check-all`; each lies before what .venv has. 0.7 and 1.4 GB.
+if [ "${1:-}" = all ] && [ ! -e .bench/jax/ready ]; then
+  .venv/bin/uv pip install -q --target .bench/jax --python .venv/bin/python 'jax==0.10.2' 'flax==0.12.8' 'jax2onnx==0.17.1'
+  touch .bench/jax/ready
+fi
+if [ "${1:-}" = all ] && [ ! -e .bench/tensorflow/ready ]; then
+  .venv/bin/uv pip install -q --target .bench/tensorflow --python .venv/bin/python 'tensorflow-cpu==2.21.0' 'tf2onnx==1.17.0'
+  touch .bench/tensorflow/ready
 fi
 
 # schemathesis brings a web client and a hypothesis of its own.

@@ -15,6 +15,7 @@ from edge_infer.backends.registry import get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bench_generation import bench_generation
+from edge_infer.cli.on_host import measure_there
 from edge_infer.errors import InputError
 from edge_infer.formats.input_files import read_inputs
 from edge_infer.platform.cpu import is_emulated
@@ -59,6 +60,7 @@ def _share(context: click.Context, option: click.Parameter, text: str | None) ->
 @click.option(
     "--threads", type=click.IntRange(1), metavar="N", help="Threads of one operator. Default: as `load` does."
 )
+@options.host
 @click.option("--pin", metavar="CPU,...", help="Bind the processes to these CPUs, such as 0 or 2,3.")
 @options.inputs
 @click.option(
@@ -103,6 +105,8 @@ def bench(
     variants: tuple[str, ...],
     device: str,
     threads: int | None,
+    host: str | None,
+    wheel: Path | None,
     pin: str | None,
     inputs: tuple[str, ...],
     rounds: int,
@@ -123,14 +127,21 @@ def bench(
     distance of the quartiles over the median, between the processes. Exits with 1 where --compare finds a figure worse
     than before beyond the spread.
 
+    With --host another machine is measured, which ssh reaches with a key; it needs Python 3.11 and nothing else.
+
     \b
     edge-infer bench digits.bundle
     edge-infer bench digits.bundle --input image=seven.npy
     edge-infer bench digits.bundle --backend ort-web --json > old.json
     edge-infer bench digits.bundle --backend ort-web --compare old.json --fail-above 10%
+    edge-infer bench digits.bundle --host pi@raspberrypi.local --wheel wheels --json > pi.json
     """  # noqa: D301  click reads the \b
     if fail_above is not None and compare is None:
         raise click.UsageError("--fail-above needs --compare")
+    if host is None and wheel is not None:
+        raise click.UsageError("--wheel needs --host")
+    if host is not None and (backends or pin is not None or device not in ("auto", "cpu")):
+        raise click.UsageError("--host runs on the processor there: leave --backend, --device and --pin out")
     from edge_infer.tools.bench.compare import compare_rows
     from edge_infer.tools.bench.in_page import measure_in_page
     from edge_infer.tools.bench.native import measure_native
@@ -145,6 +156,7 @@ def bench(
             "--threads": threads,
             "--input": inputs,
             "--compare": compare,
+            "--host": host,
         }
         asked |= {"--beside": beside, "--device": device != "auto"}
         refused = [name for name, value in asked.items() if value]
@@ -154,7 +166,10 @@ def bench(
     older = None if compare is None else _read(compare)
     others = [_read(path) for path in beside]
     cpus = _cpus(pin)
-    native, in_page = _ways(bundle, backends, variants, device, threads)
+    if host is None:
+        native, in_page = _ways(bundle, backends, variants, device, threads)
+    else:
+        native, in_page = [], []
     if in_page and (pin is not None or threads is not None):
         raise click.UsageError("--threads and --pin do nothing in a page: measure its engines without them")
     before = read_heat()
@@ -174,13 +189,21 @@ def bench(
                 continue
             rows += found
             failed += lost
+    place = None
+    if host is not None:
+        wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
+        rows, failed, place = measure_there(
+            bundle, host, wheel, wanted, given, rounds=rounds, seconds=seconds, threads=threads
+        )
+        place = {**place, "host": host, "is_emulated": bool(place.get("is_emulated"))}
+    machine_ = place or _machine()
     changes = [] if older is None else compare_rows(older[1], rows, fail_above)
     if as_json:
         output.data_json(
             {
                 "format": FORMAT,
                 "bundle": bundle.label,
-                "machine": _machine(),
+                "machine": machine_,
                 "pinned_to": cpus,
                 "heat": {"before": before._asdict(), "after": read_heat()._asdict()},
                 "rows": [row._asdict() for row in rows],
@@ -190,14 +213,15 @@ def bench(
             }
         )
     else:
-        _show([(_machine(), rows), *others])
-        _show_heat(before, read_heat())
+        _show([(machine_, rows), *others])
+        if host is None:
+            _show_heat(before, read_heat())
         if changes:
             output.data("")
             _show_changes(changes)
     for one in failed:
         output.warn(f"{one.variant} by {one.backend} does not work here: {one.reason}")
-    sys.exit(_judge(changes, older, failed, rows))
+    sys.exit(_judge(machine_, changes, older, failed, rows))
 
 
 def _given(bundle: Bundle, inputs: Sequence[str]) -> list[Example]:
@@ -267,10 +291,14 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Row]]:
 
 
 def _judge(
-    changes: list[Change], older: tuple[dict[str, Any], list[Row]] | None, failed: list[Failure], rows: list[Row]
+    place: dict[str, Any],
+    changes: list[Change],
+    older: tuple[dict[str, Any], list[Row]] | None,
+    failed: list[Failure],
+    rows: list[Row],
 ) -> int:
     """Say how it ended; return the exit status."""
-    if older is not None and {**older[0], "is_emulated": False} != {**_machine(), "is_emulated": False}:
+    if older is not None and {**older[0], "is_emulated": False} != {**place, "is_emulated": False}:
         output.warn("The older figures are of another machine: the ratios say nothing about the software")
         return int(not rows)
     if older is not None and not changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +32,18 @@ inputs = click.option(
     metavar="NAME=FILE",
     help=f"An input's file: {READABLE}; may be repeated. The file alone will do for a model of one input.",
 )
+
+
+def host(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name another machine: `--host`, `--wheel`."""
+    place = click.option("--host", default=None, metavar="USER@ADDRESS", help="Another machine, which ssh reaches.")
+    wheel = click.option(
+        "--wheel",
+        default=None,
+        type=click.Path(path_type=Path),
+        help="With --host: a wheel of onnxruntime for it, or a folder with one; default: the one installed here.",
+    )
+    return place(wheel(command))
 
 
 def model_choice(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from edge_infer.backends.registry import backend_names, get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import bisect, judged_way, other_way, show
+from edge_infer.cli.on_host import verify_there
 from edge_infer.cli.verify_chain import verify_chain
 from edge_infer.cli.verify_generation import verify_generation
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
@@ -30,6 +31,7 @@ from edge_infer.verify.pipelines import answers_row, page_rows, steps_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from edge_infer.bundle.manifest import Variant
     from edge_infer.cli.bisect import Bisection
@@ -91,6 +93,7 @@ class Row(NamedTuple):
     metavar="NAME",
     help="What the engines run on: auto, cpu, cuda, wasm or webgpu.",
 )
+@options.host
 @options.inputs
 @click.option("--bisect", "is_bisected", is_flag=True, help="Name the first node at which a disagreement starts.")
 @click.option(
@@ -109,6 +112,8 @@ def verify(
     backends: tuple[str, ...],
     variants: tuple[str, ...],
     device: str,
+    host: str | None,
+    wheel: Path | None,
     inputs: tuple[str, ...],
     is_bisected: bool,
     against: str | None,
@@ -136,6 +141,9 @@ def verify(
     A model that generates text is asked the prompts of its vectors: the chat template must render the same text, the
     tokenizer give the same tokens, and the same new tokens must come out, the most likely ones and sampled ones.
 
+    With --host the variants run on another machine, which ssh reaches with a key: it needs Python 3.11 and nothing
+    else, gets what `slim` makes, in a folder for this time only, and its answers are judged here.
+
     A chain runs the proofs of its steps' bundles, then its own answers must come out again.
 
     --bisect gives the inner values out and names the first node whose output differs: from native ONNX Runtime for
@@ -148,9 +156,14 @@ def verify(
     edge-infer verify digits.bundle --input seven.png
     edge-infer verify digits.bundle --backend ort-web --backend litert-web --json
     edge-infer verify digits.bundle --backend ort-web --device webgpu
+    edge-infer verify digits.bundle --host pi@raspberrypi.local --wheel wheels
     """  # noqa: D301  click reads the \b
     if against is not None and not is_bisected:
         raise click.UsageError("--against needs --bisect")
+    if host is None and wheel is not None:
+        raise click.UsageError("--wheel needs --host")
+    if host is not None and (backends or is_bisected or device not in ("auto", "cpu")):
+        raise click.UsageError("--host runs on the processor there: leave --backend, --device and --bisect out")
     limits = Limits(atol, rtol, min_sqnr_db, min_cosine, min_top1)
     limits.check()
     device = check_device(device)
@@ -160,13 +173,14 @@ def verify(
     if any(file.size >= allocator.LARGE_BYTES for file in bundle.manifest.files.values()):
         allocator.return_large_blocks()
     if bundle.manifest.chain is not None:
-        given = {"--variant": variants, "--input": inputs, "--bisect": is_bisected}
+        given = {"--variant": variants, "--input": inputs, "--bisect": is_bisected, "--host": host}
         given |= {"--atol, --rtol, --min-sqnr, --min-cosine or --min-top1": limits.is_set}
         refused = [flag for flag, value in given.items() if value]
         sys.exit(verify_chain(bundle, device, backends, refused, as_json=as_json))
     wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
     if all(variant.format == "decoder" for variant in wanted):
         given = {"--backend": backends, "--input": inputs, "--bisect": is_bisected, "--device": device != "auto"}
+        given |= {"--host": host}
         given |= {"--atol, --rtol, --min-sqnr, --min-cosine or --min-top1": limits.is_set}
         sys.exit(verify_generation(bundle, wanted, [flag for flag, value in given.items() if value], as_json=as_json))
     wanted = [variant for variant in wanted if variant.format != "decoder"]
@@ -178,14 +192,16 @@ def verify(
         )
     rows: list[Row] = []
     in_pages: list[PipelineRow] = []
-    for name in _engines(backends, device, wanted):
+    if host is not None:
+        rows = verify_there(Judge(bundle, host, examples, limits, is_given=bool(inputs)), host, wheel, wanted)
+    for name in [] if host is not None else _engines(backends, device, wanted):
         fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]
         with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
             work = _run_in_page if get_backend(name).page_devices else _run_here
             judge = Judge(bundle, name, examples, limits, is_given=bool(inputs))
             rows += work(judge, device, fitting, partial(advance, 1))
             in_pages += judge.in_page
-    pipelines = [] if inputs else _pipelines(bundle, device, rows) + in_pages
+    pipelines = [] if inputs or host is not None else _pipelines(bundle, device, rows) + in_pages
     failed = [row for row in rows if row.verdict == "fail"]
     failed_pipelines = [row for row in pipelines if row.verdict == "fail"]
     found, not_bisected = _bisected(bundle, device, rows, examples, against) if is_bisected else ([], {})

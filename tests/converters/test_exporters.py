@@ -152,20 +152,6 @@ def test_a_keras_model_gives_what_it_gives_in_keras(in_folder: str) -> None:
     np.testing.assert_allclose(model.reference().run({"image": image})["scores"], wanted, atol=1e-5)
 
 
-@pytest.mark.long
-@pytest.mark.torch
-def test_another_backend_of_keras_is_refused(in_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
-    import keras
-
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-
-    with pytest.raises(ConversionError, match="Keras runs on jax here") as caught:
-        open_source(f"keras{in_folder}:net")
-
-    assert caught.value.hint.startswith("KERAS_BACKEND=torch")
-
-
 # -- exported programs --
 
 

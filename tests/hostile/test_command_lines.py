@@ -55,7 +55,7 @@ convert m.onnx -o x.bundle --goldens -1 | -1 | 1 or more
 convert none.onnx -o x.bundle | none.onnx | m.onnx
 convert none.pt -o x.bundle | none.pt | .pt2
 convert weights.pt -o x.bundle | PyTorch | module:function
-convert model.h5 -o x.bundle | Keras | module:function
+convert model.h5 -o x.bundle | model.h5 | model.save
 convert notes.txt -o x.bundle | notes.txt | export
 convert cut.onnx -o x.bundle | cut.onnx | export
 convert nomodule:function -o x.bundle | nomodule | PYTHONPATH

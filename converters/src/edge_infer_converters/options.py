@@ -153,7 +153,7 @@ OPTIONS = (
         "The longest time of a call against fp32, by --measured or else by the cost model: 1.0 for no slower.",
         unit="RATIO",
     ),
-    _file("measured", "Times of the device, as `edge-infer tune BUNDLE --json` prints them there."),
+    _file("measured", "Times of the device, as `edge-infer tune BUNDLE --json` prints them there, or `bench --host`."),
     _recipe(
         "metric",
         "str | None",

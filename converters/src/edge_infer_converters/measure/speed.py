@@ -51,12 +51,12 @@ class Speed(NamedTuple):
 
 
 class DeviceTimes(NamedTuple):
-    """A file of measurements that `edge-infer tune --json` wrote on a device.
+    """A file of measurements that `edge-infer tune --json` wrote on a device, or `bench --host --json` of it.
 
     Attributes:
         name: The file's name.
         digest: Its sha256.
-        rows: Its measurements: `variant`, `backend`, `device`, `ms` and `spread` of each.
+        rows: Its measurements: `variant`, `backend`, `device`, `ms` and `spread` of each, and `rss_bytes` by `bench`.
     """
 
     name: str
@@ -79,20 +79,22 @@ class DeviceTimes(NamedTuple):
 
 
 def read_device_times(path: str | os.PathLike[str]) -> DeviceTimes:
-    """Read what `edge-infer tune BUNDLE --json` printed.
+    """Read what `edge-infer tune BUNDLE --json` or `edge-infer bench BUNDLE --json` printed.
 
     Raises:
         InputError: It cannot be read, or is not such a file.
     """
     place = Path(path)
-    hint = "edge-infer tune model.bundle --json > measured.json, on the device, with a bundle made by --keep-all"
+    hint = (
+        "edge-infer tune model.bundle --json > measured.json, on the device, or bench --host; of a bundle of --keep-all"
+    )
     try:
         if place.stat().st_size > _MAX_FILE_BYTES:
             raise InputError(
                 f"`{place.name}` has more than {_MAX_FILE_BYTES} bytes, expected a list of times", hint=hint
             )
         data = place.read_bytes()
-        rows = json.loads(data)["rows"]
+        rows = [{**row, "ms": row["p50_ms"]} if "p50_ms" in row else row for row in json.loads(data)["rows"]]
         if not rows or not all(_is_row(row) for row in rows):
             raise ValueError("its rows are not measurements")
     except OSError as error:

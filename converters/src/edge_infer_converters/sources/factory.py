@@ -1,7 +1,7 @@
 """Open a source: a file, by its suffix, or the object that `module:function` returns.
 
-What the function returns decides which exporter takes it: a torch or Keras model, or a fitted estimator. Nothing is
-ever unpickled: the code of the module runs, and no other.
+What the function returns decides which exporter takes it: a torch or Keras model, a JAX function, or a fitted
+estimator. Nothing is ever unpickled: the code of the module runs, and no other.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ FILES = {
     ".pt": "torchscript",
     ".pth": "torchscript",
     ".ort": "ort_format",
+    **dict.fromkeys((".keras", ".h5", ".hdf5"), "keras"),
     **dict.fromkeys((".json", ".ubj", ".txt", ".cbm", ".skops"), "estimator_files"),
 }
 #: The modules that export an object which a function made; the first whose `takes` accepts it exports it. Keras stands
-#: before torch: with that backend a Keras model is a torch module too.
-EXPORTERS = ("keras", "torch", "catboost", "boosting", "sklearn")
+#: before torch: with that engine a Keras model is a torch module too. JAX stands last: it takes any function.
+EXPORTERS = ("keras", "torch", "catboost", "boosting", "sklearn", "jax")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NO_OPTIONS = SourceOptions()
 
@@ -43,10 +44,10 @@ def open_source(where: str | os.PathLike[str], options: SourceOptions = _NO_OPTI
     """Read a model from a file, or make one with `module:function`.
 
     Args:
-        where: The path of an `.onnx`, `.ort`, `.tflite`, `.pt2` or `.pt` file, or `package.module:function`. This
-            returns a `torch.nn.Module` and its example inputs (a tuple of tensors, or a dict of tensors by input
-            name), a Keras 3 model, or a fitted estimator of scikit-learn, XGBoost, LightGBM or CatBoost; or a file of
-            these libraries (`estimator_files`).
+        where: The path of an `.onnx`, `.ort`, `.tflite`, `.pt2`, `.pt`, `.keras` or `.h5` file, or
+            `package.module:function`. This returns a `torch.nn.Module` or a JAX function with its example inputs (a
+            tuple of tensors, or a dict of tensors by input name), a Keras 3 model, or a fitted estimator of
+            scikit-learn, XGBoost, LightGBM or CatBoost; or a file of these libraries (`estimator_files`).
         options: The dimensions to fix, and the operator set to export.
 
     Raises:
@@ -83,8 +84,8 @@ def _export(made: object, path: Path, where: str, options: SourceOptions) -> Fra
             framework: Framework | None = exporter.export(made, path, where, options.opset, **more)
             return framework
     raise ConversionError(
-        f"`{where}` returned {type(made).__name__}, expected a torch module with example inputs, a Keras model, or "
-        "a fitted estimator of scikit-learn, XGBoost, LightGBM or CatBoost",
+        f"`{where}` returned {type(made).__name__}, expected a torch module or a JAX function with example inputs, "
+        "a Keras model, or a fitted estimator of scikit-learn, XGBoost, LightGBM or CatBoost",
         hint="return model, (example,)",
         got=type(made).__name__,
     )

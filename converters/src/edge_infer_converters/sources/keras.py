@@ -1,9 +1,19 @@
-"""Export a Keras 3 model by its own ONNX export, with the torch backend: TensorFlow is never asked for."""
+"""Export a Keras 3 model, whichever engine it is on, and read `.keras` and `.h5` files.
+
+The export is Keras's own, on its torch engine: TensorFlow is never asked for. A model on the jax or the tensorflow
+engine is exported by a process of its own (`keras_on_torch`), and judged by the outputs of its own engine.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +21,20 @@ import onnx
 
 from edge_infer.errors import ConversionError
 from edge_infer.tasks.sources.image_metadata import KEY
+from edge_infer_converters.sources import keras_on_torch
+from edge_infer_converters.sources import onnx as onnx_source
 from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.made import first_of, libraries_of
-from edge_infer_converters.sources.torch import answer, first_line, quiet, tensors_of
+from edge_infer_converters.sources.torch import OPSET, answer, first_line, flat, quiet, tensors_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
+
+    from edge_infer_converters.sources.onnx import SourceModel
+    from edge_infer_converters.sources.options import SourceOptions
+
+_EXTRA = 'pip install "edge-infer-converters[keras]"'
+_HEADS = {".keras": b"PK\x03\x04", ".h5": b"\x89HDF\r\n\x1a\n", ".hdf5": b"\x89HDF\r\n\x1a\n"}
 
 #: Layers that take levels divide them by 255, or by half of it.
 _LEVELS_SCALE = 0.05
@@ -28,53 +45,87 @@ def takes(made: object) -> bool:
     return "keras" in libraries_of(made)
 
 
+def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
+    """Read a `.keras` or `.h5` file by exporting it to ONNX; nothing in it is run but Keras's own layers.
+
+    Raises:
+        ConversionError: The file is missing, damaged, of weights alone, or has classes that Keras does not know.
+    """
+    place = Path(path)
+    head = _HEADS[place.suffix]
+    try:
+        with place.open("rb") as file:
+            start = file.read(len(head))
+    except OSError as error:
+        raise onnx_source.missing(place) from error
+    if start != head:
+        raise ConversionError(
+            f"`{place.name}` is not a {place.suffix} file: it begins with {start!r}",
+            hint="save it again: model.save('model.keras')",
+        )
+    _need(("keras", "torch", "onnxscript"), f"Reading {place.suffix}")
+    if "keras" not in sys.modules:  # without a choice it would look for TensorFlow
+        os.environ.setdefault("KERAS_BACKEND", "torch")
+    import keras
+
+    try:
+        with quiet():
+            model = keras.saving.load_model(str(place), compile=False, safe_mode=True)
+    except Exception as error:  # Keras, h5py and zipfile raise what their parts raise
+        said = first_line(error)
+        raise ConversionError(f"Keras cannot read `{place.name}`: {said}", hint=_what_to_do(place, said)) from error
+    with tempfile.TemporaryDirectory() as folder:
+        exported = Path(folder, f"{place.stem}.onnx")
+        framework = export(model, exported, place.name, options.opset)
+        return onnx_source.load_export(exported, framework, place.name, options)
+
+
+def _what_to_do(place: Path, said: str) -> str:
+    if place.name.endswith((".weights.h5", ".weights.hdf5")) or "No model config" in said:
+        return "the file has weights alone: give module:function, which builds the model and calls load_weights"
+    if "Could not locate" in said or "ambda" in said:
+        return "give module:function, where `function` of module.py imports the classes, loads it and returns the model"
+    if place.suffix != ".keras":
+        return (
+            "Keras 2 reads its own files: pip install tensorflow tf-keras, tf_keras.models.load_model(path).export("
+            "'folder'), then tf.lite.TFLiteConverter.from_saved_model('folder').convert()"
+        )
+    return "save it again: model.save('model.keras')"
+
+
 def export(made: object, path: Path, where: str, opset: int | None = None) -> Framework | None:
     """Export a model.
 
     Args:
         made: A `keras.Model` with known inputs.
         path: The `.onnx` file to write.
-        where: What the user calls it.
+        where: What the user calls it; of `module:function` the module is imported by the process that exports.
         opset: The operator set to write, or None for one that suits.
 
     Returns:
-        The model in Keras, to be compared with its export; None where the export has other inputs.
+        The model on its own engine, to be compared with its export; None where the export has other inputs.
 
     Raises:
-        ConversionError: The backend is not torch, a package is missing, or Keras cannot export the model.
+        ConversionError: A package is missing, the inputs are unknown, or Keras cannot export the model.
     """
     import keras
 
     model: Any = first_of(made)
-    backend = keras.backend.backend()
-    if backend != "torch":
-        raise ConversionError(
-            f"Keras runs on {backend} here; it is exported with the torch backend",
-            hint="KERAS_BACKEND=torch edge-infer convert ...",
-            expected="torch",
-            got=backend,
-        )
-    try:
-        import onnxscript.optimizer
-    except ImportError as error:
-        raise ConversionError(
-            f"Exporting from Keras needs {error.name}, which is not installed",
-            hint='pip install "edge-infer-converters[keras]"',
-        ) from error
+    engine = keras.backend.backend()
+    _need(("torch", "onnxscript"), "Exporting from Keras")
     inputs = list(getattr(model, "inputs", None) or ())
     if not inputs:
         raise ConversionError(
             f"The Keras model of `{where}` has no known inputs", hint="call it once on example data, or model.build()"
         )
-    try:
-        with quiet():
-            zeros = [keras.ops.zeros([dim or 1 for dim in one.shape], dtype=one.dtype) for one in inputs]
-            model(zeros[0] if len(zeros) == 1 else zeros)  # it exports nothing that was never called
-            model.export(str(path), format="onnx", verbose=False, opset_version=opset or 20)
-            # The tracing exporter writes a Cast before and after each layer.
-            exported = onnxscript.optimizer.optimize(onnx.load(path))
-    except Exception as error:  # Keras and torch raise what their parts raise
-        raise ConversionError(f"Keras cannot export `{where}`: {first_line(error)}") from error
+    if engine == "torch":
+        try:
+            keras_on_torch.write(model, path, opset)
+        except Exception as error:  # Keras and torch raise what their parts raise
+            raise ConversionError(f"Keras cannot export `{where}`: {first_line(error)}") from error
+    else:
+        _export_elsewhere(model, engine, path, where, opset)
+    exported = onnx.load(path)
     _name_outputs(exported, list(getattr(model, "output_names", None) or ()))
     if (scale := _scale_of(model)) is not None:
         entry = exported.metadata_props.add()
@@ -87,7 +138,65 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     ends = dict(zip(names, inputs, strict=True))
     examples = {name: _example(rng, [dim or 2 for dim in one.shape], str(one.dtype)) for name, one in ends.items()}
     sizes = {name: [axis for axis, dim in enumerate(one.shape) if dim is None] for name, one in ends.items()}
-    return Framework("keras", functools.partial(_run, model), examples, sizes)
+    run = functools.partial(_run_on_torch if engine == "torch" else _run, model)
+    return Framework("keras" if engine == "torch" else f"keras on {engine}", run, examples, sizes)
+
+
+def _need(packages: tuple[str, ...], what: str) -> None:
+    """Refuse where a package is not installed.
+
+    Raises:
+        ConversionError: It names the package and the extra.
+    """
+    for name in packages:
+        if (name in sys.modules and sys.modules[name] is None) or (name not in sys.modules and find_spec(name) is None):
+            raise ConversionError(f"{what} needs {name}, which is not installed", hint=_EXTRA)
+
+
+def _export_elsewhere(model: Any, engine: str, path: Path, where: str, opset: int | None) -> None:
+    """Export a model of another engine by a process whose Keras is on torch.
+
+    Raises:
+        ConversionError: The model cannot be saved, or not be read and exported there.
+    """
+    saved = path.with_name("saved.keras")
+    try:
+        with quiet():
+            model.save(saved)
+    except Exception as error:  # Keras raises what its parts raise
+        raise ConversionError(f"Keras cannot save `{where}`: {first_line(error)}", hint=_native(engine)) from error
+    module, sign, _ = where.partition(":")
+    command = [sys.executable, "-m", keras_on_torch.__name__, str(saved), str(path), str(opset or OPSET)]
+    places = os.pathsep.join(one for one in sys.path if one)
+    done = subprocess.run(
+        [*command, *([module] if sign else [])],
+        env={**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": places},
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise ConversionError(
+            f"`{where}` is on Keras's {engine} engine, and its torch engine, which exports, does not take it: "
+            + (lines[-1] if lines else f"its process ended with {done.returncode}"),
+            hint=_native(engine),
+        )
+
+
+def _native(engine: str) -> str:
+    if engine == "jax":
+        return "write layers with keras.ops, or give it as a JAX function: return lambda x: model(x), (example,)"
+    if engine == "tensorflow":
+        return (
+            "write layers with keras.ops, or model.export('folder') and "
+            "python -m tf2onnx.convert --saved-model folder --output model.onnx"
+        )
+    return "write layers with keras.ops"
+
+
+def _run_on_torch(model: Any, feeds: Mapping[str, Any]) -> list[Any]:
+    given = list(tensors_of(feeds).values())
+    return answer(model, given[0] if len(given) == 1 else given, training=False)
 
 
 def _scale_of(model: Any) -> float | None:
@@ -116,8 +225,10 @@ def _layers(model: Any) -> Iterator[Any]:
 
 
 def _run(model: Any, feeds: Mapping[str, Any]) -> list[Any]:
-    given = list(tensors_of(feeds).values())
-    return answer(model, given[0] if len(given) == 1 else given, training=False)
+    from keras import ops
+
+    given = [ops.convert_to_tensor(value) for value in feeds.values()]
+    return [ops.convert_to_numpy(one) for one in flat(model(given[0] if len(given) == 1 else given, training=False))]
 
 
 def _example(rng: np.random.Generator, shape: list[int], dtype: str) -> np.ndarray:

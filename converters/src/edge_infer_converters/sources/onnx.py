@@ -34,6 +34,7 @@ from edge_infer_converters.passes.quantized_weights import store_quantized_weigh
 from edge_infer_converters.passes.sessions import LARGE_BYTES, session_of
 from edge_infer_converters.passes.unfuse import unfuse
 from edge_infer_converters.sources.bindings import bind_inputs
+from edge_infer_converters.sources.foreign import refuse
 from edge_infer_converters.sources.framework import FrameworkReference, compare
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
@@ -284,29 +285,15 @@ class Reference:
         return dict(zip(self.outputs, results, strict=True))
 
 
-#: Files of other tools, by suffix.
-_OTHER_FILES = {
-    ".h5": "a file of Keras",
-    ".keras": "a file of Keras",
-    ".safetensors": "weights without a graph",
-    ".pb": "a file of TensorFlow",
-}
-
-
 def missing(path: Path) -> ConversionError:
     """Return the error of a model file that is not there."""
-    return ConversionError(f"There is no file `{path}`", hint="give an .onnx, .ort, .pt, .pt2 or .tflite file")
+    return ConversionError(
+        f"There is no file `{path}`", hint="give an .onnx, .ort, .pt, .pt2, .keras, .h5 or .tflite file"
+    )
 
 
 def _parse(path: Path) -> onnx.ModelProto:
-    other = _OTHER_FILES.get(path.suffix)
-    if other is not None:
-        if not path.is_file():
-            raise missing(path)
-        raise ConversionError(
-            f"`{path}` is {other}, which `convert` does not read as a file; expected .onnx, .ort, .pt, .pt2 or .tflite",
-            hint="edge-infer convert module:function, where `function` of module.py loads it and returns the model",
-        )
+    refuse(path)
     try:
         if path.is_file() and path.stat().st_size > MAX_BYTES:
             raise _too_large(path, path.stat().st_size)

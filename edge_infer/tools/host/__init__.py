@@ -1,0 +1,1 @@
+"""Another machine, reached by ssh: it gets a slim folder, answers and is timed, and keeps nothing."""

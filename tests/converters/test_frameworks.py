@@ -1,0 +1,264 @@
+"""Keras on each of its engines, JAX, TensorFlow: each model becomes ONNX that gives the framework's own numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.factory import open_source
+
+ROOT = Path(__file__).parents[2]
+#: Made by `tests/setup.sh all`: packages that lie before those of this environment.
+PLACES = {"jax": ROOT / ".bench/jax", "tensorflow": ROOT / ".bench/tensorflow"}
+MODELS = """
+import functools, sys
+import numpy as np
+
+def keras_net():
+    import keras
+
+    @keras.saving.register_keras_serializable("ours")
+    class Doubled(keras.layers.Layer):
+        def call(self, x):
+            return keras.ops.concatenate([x, -x], -1)
+
+    keras.utils.set_random_seed(0)
+    image, weight = keras.Input((8, 8, 1), name="image"), keras.Input((1,), name="weight")
+    x = keras.layers.Conv2D(4, 3, padding="same", activation="relu")(image)
+    x = keras.layers.GlobalAveragePooling2D()(keras.layers.BatchNormalization()(x))
+    return keras.Model([image, weight], keras.layers.Dense(3, activation="softmax", name="scores")(x) * weight)
+
+def keras_of_one_engine():
+    import keras
+
+    @keras.saving.register_keras_serializable("ours")
+    class Raw(keras.layers.Layer):
+        def call(self, x):
+            import jax.numpy
+            return jax.numpy.sin(x)
+
+    return keras.Sequential([keras.Input((3,)), Raw()])
+
+def flax_nnx():
+    import jax
+    from flax import nnx
+
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.conv, self.norm = nnx.Conv(1, 4, (3, 3), rngs=rngs), nnx.BatchNorm(4, rngs=rngs)
+            self.drop, self.dense = nnx.Dropout(0.5, rngs=rngs), nnx.Linear(4, 3, rngs=rngs)
+
+        def __call__(self, image):
+            x = nnx.relu(self.norm(self.conv(image))).mean((1, 2))
+            return jax.nn.softmax(self.dense(self.drop(x)))
+
+    return Net(nnx.Rngs(0)), (np.ones((1, 8, 8, 1), np.float32),)
+
+def flax_linen():
+    import jax
+    from flax import linen
+
+    class Text(linen.Module):
+        @linen.compact
+        def __call__(self, ids, shift):
+            words = linen.SelfAttention(2)(linen.Embed(10, 8)(ids))
+            return {"shifted": shift + 1, "classes": linen.Dense(3)(words)}
+
+    net, ids, shift = Text(), np.ones((2, 5), np.int32), np.ones((2, 5), np.float32)
+    variables = net.init(jax.random.key(0), ids, shift)
+    return functools.partial(net.apply, variables), {"ids": ids, "shift": shift}
+
+def scanned():
+    import jax
+    import jax.numpy as jnp
+
+    def recurrent(x):
+        def step(carry, value):
+            carry = jnp.tanh(carry + value)
+            return carry, carry
+        return jax.lax.scan(step, jnp.zeros(x.shape[0]), x.T)[1].T
+
+    return recurrent, (np.ones((2, 6), np.float32),)
+
+def of_one_batch():
+    import jax.numpy as jnp
+    return (lambda x: x + jnp.arange(int(x.shape[0]), dtype=jnp.float32)[:, None]), (np.ones((3, 4), np.float32),)
+
+def without_example():
+    return flax_nnx()[0]
+
+def of_a_key():
+    import jax
+    return (lambda key: key), (jax.random.key(0),)
+
+def unknown_operation():
+    import jax.numpy as jnp
+    return (lambda x: jnp.linalg.qr(x)[0]), (np.ones((2, 4, 4), np.float32),)
+"""
+OPEN = """
+import sys
+import numpy as np
+from edge_infer.errors import EdgeInferError
+from edge_infer_converters.sources.factory import open_source
+for where in sys.argv[1:]:
+    try:
+        model = open_source(where)
+    except EdgeInferError as error:
+        print(f"{error.message} | {error.hint}")
+        continue
+    shapes = [f"{spec.name} {spec.dtype} {spec.shape}" for spec in (*model.inputs, *model.outputs)]
+    print(model.framework.name, *shapes, sep="; ")
+"""
+
+
+def opened(folder: Path, place: str, *where: str, engine: str = "torch") -> list[str]:
+    """Open sources in a process that has a framework; return a line for each."""
+    if not (PLACES[place] / "ready").exists():
+        pytest.skip(f"{place} is not installed: tests/setup.sh all")
+    (folder / "models.py").write_text(MODELS)
+    (folder / "open.py").write_text(OPEN)
+    done = subprocess.run(
+        [sys.executable, "open.py", *where],
+        cwd=folder,
+        env={**os.environ, "KERAS_BACKEND": engine, "PYTHONPATH": f"{PLACES[place]}{os.pathsep}{folder}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+@pytest.mark.long
+@pytest.mark.torch
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+def test_a_keras_model_of_another_engine_is_judged_by_that_engine(tmp_path: Path, engine: str) -> None:
+    (line,) = opened(tmp_path, engine, "models:keras_net", engine=engine)
+
+    assert line.startswith(f"keras on {engine}; image float32 ('batch', 8, 8, 1); weight float32 ('batch', 1); ")
+    assert line.endswith(" float32 ('batch', 3)")
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_a_layer_that_calls_one_engine_is_told_with_the_other_way(tmp_path: Path) -> None:
+    (line,) = opened(tmp_path, "jax", "models:keras_of_one_engine", engine="jax")
+
+    assert "is on Keras's jax engine, and its torch engine, which exports, does not take it" in line
+    assert "give it as a JAX function" in line
+
+
+@pytest.mark.long
+def test_functions_of_jax_give_what_they_give_in_jax(tmp_path: Path) -> None:
+    nnx, linen, scanned = opened(tmp_path, "jax", "models:flax_nnx", "models:flax_linen", "models:scanned")
+
+    assert nnx == "jax; image float32 ('batch', 8, 8, 1); output float32 ('batch', 3)"
+    assert linen == (
+        "jax; ids int32 ('batch', 'sequence'); shift float32 ('batch', 5); shifted float32 ('batch', 5); "
+        "classes float32 ('batch', 'sequence', 3)"
+    )
+    assert scanned == "jax; x float32 ('batch', 6); output float32 ('batch', 6)"
+
+
+@pytest.mark.long
+def test_what_is_no_function_of_arrays_is_told_with_what_to_return(tmp_path: Path) -> None:
+    wrong = ["without_example", "of_a_key", "unknown_operation", "of_one_batch"]
+    example, key, operation, baked = opened(tmp_path, "jax", *(f"models:{name}" for name in wrong))
+
+    assert "without example inputs | return function, (example,)" in example
+    assert "`key` of `models:of_a_key` is PRNGKeyArray, expected an array of numbers" in key
+    assert "jax2onnx cannot export `models:unknown_operation`: qr" in operation
+    assert "fixes the batch of `x` to 3, which jax does not" in baked
+
+
+@pytest.mark.long
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras saves tensors of torch
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_files_of_keras_are_read_on_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    import keras
+
+    image = keras.Input((8, 8, 1), name="image")
+    x = keras.layers.Flatten()(keras.layers.Conv2D(4, 3)(image))
+    keras.Model(image, keras.layers.Dense(3, name="scores")(x)).save(tmp_path / f"net{suffix}")
+
+    model = open_source(tmp_path / f"net{suffix}")
+
+    assert [spec.name for spec in (*model.inputs, *model.outputs)] == ["image", "scores"]
+    damaged = bytearray((tmp_path / f"net{suffix}").read_bytes())
+    damaged[len(damaged) // 3 :] = b""
+    (tmp_path / f"cut{suffix}").write_bytes(damaged)
+    with pytest.raises(ConversionError, match=f"Keras cannot read `cut{suffix}`"):
+        open_source(tmp_path / f"cut{suffix}")
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_a_lambda_in_a_file_of_keras_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    import keras
+
+    ran = tmp_path / "ran"
+    code = eval(f"lambda x: (open({str(ran)!r}, 'w').close(), x)[1]")
+    keras.Sequential([keras.Input((3,)), keras.layers.Lambda(code, output_shape=(3,))]).save(tmp_path / "net.keras")
+    ran.unlink(missing_ok=True)
+
+    with pytest.raises(ConversionError, match="Keras cannot read") as caught:
+        open_source(tmp_path / "net.keras")
+
+    assert "module:function" in str(caught.value.hint)
+    assert not ran.exists()
+
+
+@pytest.mark.long
+def test_a_saved_model_is_converted_after_the_commands_that_the_error_names(tmp_path: Path) -> None:
+    (tmp_path / "save.py").write_text(
+        "import tensorflow as tf\n"
+        "class Net(tf.Module):\n"
+        "    @tf.function(input_signature=[tf.TensorSpec((None, 3), tf.float32, name='x')])\n"
+        "    def __call__(self, x):\n"
+        "        return {'y': tf.nn.softmax(x @ tf.eye(3))}\n"
+        "net = Net()\n"
+        "tf.saved_model.save(net, 'folder', signatures=net.__call__)\n"
+    )
+    opened(tmp_path, "tensorflow")
+    environment = {**os.environ, "PYTHONPATH": str(PLACES["tensorflow"])}
+    subprocess.run([sys.executable, "save.py"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+    with pytest.raises(ConversionError, match="is a SavedModel of TensorFlow") as caught:
+        open_source(tmp_path / "folder")
+    command = str(caught.value.hint).rpartition("; ")[2].split()
+    assert command[:3] == ["python", "-m", "tf2onnx.convert"]
+    subprocess.run([sys.executable, *command[1:]], cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+    model = open_source(tmp_path / "model.onnx")
+    assert [spec.name for spec in (*model.inputs, *model.outputs)] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "hint"),
+    [
+        ("model.pb", "a graph of TensorFlow", "tf2onnx.convert --graphdef"),
+        ("model.pkl", "a pickle, which runs code", "skops.io.dump"),
+        ("model.mlmodel", "a model of Core ML", "the model that it was made from"),
+        ("model.pdmodel", "a graph of PaddlePaddle", "paddle2onnx"),
+        ("saved_model.pb", "a SavedModel of TensorFlow", "tf2onnx.convert --saved-model"),
+        ("model.keras", "is not a .keras file", "model.save"),
+        ("model.h5", "is not a .h5 file", "model.save"),
+    ],
+)
+def test_a_file_of_another_tool_is_refused_with_what_exports_it(
+    tmp_path: Path, name: str, says: str, hint: str
+) -> None:
+    (tmp_path / name).write_bytes(b"whatever")
+
+    with pytest.raises(ConversionError, match=says) as caught:
+        open_source(tmp_path / name)
+
+    assert hint in str(caught.value.hint)

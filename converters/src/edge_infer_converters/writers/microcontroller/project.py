@@ -71,8 +71,8 @@ def files(
         "rounding": _ROUNDINGS[rounding],
         "example": example,
         "more": "A run leaves its variables for the next one; `_reset()` starts over." if layout.state else "",
-        "dsp": _template("dsp.md") if is_fast else "",
-        "compare": _template("is_near.c") if any(one.kind == "float" for one in outputs) else "",
+        "dsp": template("dsp.md") if is_fast else "",
+        "compare": template("is_near.c") if any(one.kind == "float" for one in outputs) else "",
         "arrays": "\n".join(_arrays(inputs, outputs, goldens)),
         "feeds": "".join(
             f"    memcpy({one.name}(), inputs_{i}[place], sizeof inputs_{i}[place]);\n" for i, one in enumerate(inputs)
@@ -84,12 +84,13 @@ def files(
             for one in outputs
         ),
     }
-    return {path: Template(_template(path)).substitute(words) for path in _FILLED} | {
-        path: _template(path) for path in _FIXED
+    return {path: Template(template(path)).substitute(words) for path in _FILLED} | {
+        path: template(path) for path in _FIXED
     }
 
 
-def _template(path: str) -> str:
+def template(path: str) -> str:
+    """Return a file of `templates/` as it is."""
     return (_FOLDER / path).read_text()
 
 

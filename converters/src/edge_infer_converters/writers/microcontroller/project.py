@@ -1,4 +1,4 @@
-"""Write what stands beside a model in C: its test, a program for the host, build files and a README."""
+"""Write what stands beside a model in C: tests, build files and a README, or the sketch of a library for Arduino."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent / "templates"
 _FILLED = ("test_main.c", "host_main.c", "Makefile", "CMakeLists.txt", "README.md")
 _FIXED = ("cortex_m4.c", "cortex_m4.ld")
+#: Of a library for Arduino, by the templates.
+_LIBRARY = {
+    "library.properties": "library.properties",
+    "README.md": "arduino.md",
+}
 _ROUNDINGS = {
     "litert": "LiteRT with XNNPACK does (`--rounding litert`)",
     "reference": "LiteRT's reference kernels do (`--rounding reference`)",
@@ -38,6 +43,7 @@ def files(
     *,
     is_fast: bool,
     has_math: bool,
+    is_library: bool = False,
 ) -> dict[str, str]:
     """Return the text of each file by its name.
 
@@ -51,6 +57,7 @@ def files(
         rounding: How its integers are rounded.
         is_fast: Whether convolutions are computed for speed.
         has_math: Whether it includes math.h.
+        is_library: Whether it is a library for Arduino.
     """
     reset = f"  {prefix}_reset();\n" if layout.state else ""
     first, last = inputs[0], outputs[0]
@@ -84,6 +91,9 @@ def files(
             for one in outputs
         ),
     }
+    if is_library:
+        found = {path: Template(template(one)).substitute(words) for path, one in _LIBRARY.items()}
+        return found | {f"examples/{prefix}/{prefix}.ino": Template(template("sketch.ino")).substitute(words)}
     return {path: Template(template(path)).substitute(words) for path in _FILLED} | {
         path: template(path) for path in _FIXED
     }

@@ -45,7 +45,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "backends/litert.py": (("page",), "LiteRT for Python has no build for Pyodide; a page has LiteRT.js"),
     "backends/litert_options.py": (("page",), "options of the native LiteRT"),
     "backends/onnxruntime": (("page",), "a native library; a page has onnxruntime-web"),
-    "backends/reference.py": (_EVERYWHERE, "needs the package onnx, which has no build for Pyodide, and numpy"),
+    "backends/reference": (_EVERYWHERE, "needs numpy; the wheel has it for pages with numpy"),
     "backends/remote/websocket.py": (("page",), "a socket of its own; a page has no sockets"),
     "backends/compiled.py": (
         _EVERYWHERE,
@@ -53,6 +53,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     ),
     "backends/web": (("device",), "engines of a page"),
     "bundle/hub.py": (("page",), "a page takes bundles, and fetches nothing of the Hub"),
+    "formats/onnx_model.py": (_EVERYWHERE, "read by the reference engine, which is not there"),
     "formats/program.py": (_EVERYWHERE, "read with the kernels, which are not there"),
     "formats/wasm.py": (_EVERYWHERE, "read with the kernels, which are not there"),
     "chains/build.py": (("page",), "writes bundles for commands"),

@@ -29,7 +29,7 @@ _BUILT_IN = {
     "ort-web": ("page", "edge_infer.backends.web.ort:OrtWebBackend"),
     "litert-web": ("page", "edge_infer.backends.web.litert:LiteRTWebBackend"),
     "remote": ("both", "edge_infer.backends.remote.http:RemoteBackend"),
-    "reference": ("native", "edge_infer.backends.reference:ReferenceBackend"),
+    "reference": ("both", "edge_infer.backends.reference.backend:ReferenceBackend"),
 }
 #: The one format that an engine of ours reads: where nothing has it, the engine's module need not be imported.
 _FORMATS = {
@@ -80,7 +80,7 @@ def may_read(name: str, formats: Collection[str]) -> bool:
 def _built_in() -> list[str]:
     """Return the names of our own that may run here; natively also those of a page, which commands start there."""
     if in_browser():
-        return [name for name, (place, _) in _BUILT_IN.items() if place != "native"]
+        return [name for name, (kind, place) in _BUILT_IN.items() if kind != "native" and _is_here(place)]
     found = [name for name, (_, place) in _BUILT_IN.items() if _is_here(place)]
     return sorted(found, key=lambda name: _BUILT_IN[name][0] == "page")
 

@@ -60,7 +60,7 @@ def parsed(model: bytes) -> onnx.ModelProto:
         import onnx
     except ImportError as error:
         raise BackendUnavailable(
-            "Bisecting needs the package onnx, which is not installed", hint='pip install "edge-infer[reference]"'
+            "Bisecting needs the package onnx, which is not installed", hint="pip install onnx"
         ) from error
     return onnx.load_model_from_string(model)
 

@@ -17,9 +17,10 @@ from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters.compilation import compile_to_c
 from edge_infer_converters.compile_command import compile_
 from edge_infer_converters.writers.compiled.calls import Value
-from edge_infer_converters.writers.microcontroller import memory
+from edge_infer_converters.writers.microcontroller import memory, project
 from edge_infer_converters.writers.microcontroller.flash import SIZES, STACK_BYTES, flash_bytes
 from edge_infer_converters.writers.microcontroller.names import KEYWORDS, prefix_of
+from edge_infer_converters.writers.microcontroller.text import number as c_number
 from tests.support import real_models
 from tests.support.microcontroller import kernel_sizes, networks
 from tests.support.zoo import model as onnx_model
@@ -364,3 +365,34 @@ def test_the_sine_fits_an_avr(tmp_path: Path) -> None:
     text, data, bss = map(int, done.stdout.split("\n")[1].split()[:3])
     assert text + data <= 4096
     assert data + bss <= 2048
+
+
+NEAR = [
+    ([1e20, -2e20], [1e20, -2e20], True),
+    ([1e20, -2e20], [1.01e20, -2e20], False),  # their squares are no floats
+    ([3e38], [-3e38], False),
+    ([1e-30, 2e-30], [1e-30, 2.1e-30], False),  # nor are these
+    ([1.0, 1000.0], [1.0, 1000.0001], True),
+    ([0.0, 0.0], [0.0, 0.0], True),
+    ([0.0], [1e-20], False),
+    ([float("inf"), 1.0], [float("inf"), 1.0], True),
+    ([float("inf"), 1.0], [3e38, 1.0], False),
+    ([1.0], [float("inf")], False),
+    ([float("nan"), 1.0], [float("nan"), 1.0], True),
+    ([1.0], [float("nan")], False),
+]
+
+
+def test_the_test_in_c_compares_floats_of_any_size(tmp_path: Path) -> None:
+    lines = ["#include <math.h>", "#include <stdio.h>", project.template("is_near.c"), "int main(void) {"]
+    for i, sides in enumerate(NEAR):
+        for name, values in zip(("want", "got"), sides[:2], strict=True):
+            numbers = ", ".join(c_number(np.float32(value)) for value in values)
+            lines.append(f"  const float {name}_{i}[] = {{{numbers}}};")
+    lines += [f'  printf("%d", is_near(want_{i}, got_{i}, {len(one[0])}));' for i, one in enumerate(NEAR)]
+    (tmp_path / "near.c").write_text("\n".join([*lines, "  return 0;", "}", ""]))
+
+    subprocess.run(["gcc", *SANITIZED.split(), "-o", "near", "near.c", "-lm"], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "near"], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "".join(str(int(is_near)) for _, _, is_near in NEAR)

@@ -102,6 +102,8 @@ def compile_to_c(
     way: str = "size",
     arena_max: int | None = None,
     goldens: int = _GOLDENS,
+    *,
+    is_library: bool = False,
 ) -> CFolder:
     """Compile a model to C for a microcontroller.
 
@@ -113,6 +115,7 @@ def compile_to_c(
         way: `size`, or `speed`.
         arena_max: The most bytes that its tensors may take, or None.
         goldens: How many random inputs its test runs.
+        is_library: Whether to write a library for Arduino.
 
     Raises:
         UnsupportedModel: It cannot be read, or its interface cannot be compiled.
@@ -135,7 +138,7 @@ def compile_to_c(
         Golden(tuple(feeds[one.name] for one in program.inputs), tuple(results[one.name] for one in program.outputs))
         for feeds, results in samples(compiled, goldens)
     ]
-    folder = microcontroller.write(graph, compiled, prefix, name, made, way, arena_max, initial)
+    folder = microcontroller.write(graph, compiled, prefix, name, made, way, arena_max, initial, is_library=is_library)
     return CFolder(folder, checked)
 
 

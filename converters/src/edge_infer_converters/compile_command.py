@@ -39,10 +39,11 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 )
 @click.option(
     "--to",
-    type=click.Choice(["wasm", "page", "c"]),
+    type=click.Choice(["wasm", "page", "c", "arduino"]),
     default="wasm",
     show_default=True,
-    help="`wasm` writes model.wasm, `page` also the ES module that runs it, `c` C99 for microcontrollers.",
+    help="`wasm` writes model.wasm, `page` also the ES module that runs it, `c` C99 for microcontrollers, "
+    "`arduino` the same as a library with a sketch.",
 )
 @click.option(
     "--rounding",
@@ -89,17 +90,29 @@ def compile_(
     \b
     edge-infer compile kws.tflite -o site/kws --to page
     edge-infer compile kws.tflite -o firmware/kws --to c --arena-max 20kB
+    edge-infer compile kws.tflite -o kws --to arduino
     """  # noqa: D301  click reads the \b
     from edge_infer.platform.atomic_write import write_file
     from edge_infer_converters.compilation import compile_file, compile_table
     from edge_infer_converters.writers.compiled import page_files
 
-    if to == "c":
-        _write_c(source, folder, variant, rounding or "reference", arena_max, prefix, way or WAYS[0], timeline, as_json)
+    if to in ("c", "arduino"):
+        _write_c(
+            source,
+            folder,
+            variant,
+            rounding or "reference",
+            arena_max,
+            prefix,
+            way or WAYS[0],
+            timeline,
+            as_json,
+            is_library=to == "arduino",
+        )
         return
     for flag, value in (("--prefix", prefix), ("--optimize", way)):
         if value is not None:
-            raise InputError(f"{flag} is for C, and --to is {to}", hint="--to c")
+            raise InputError(f"{flag} is for C, and --to is {to}", hint="--to c, or --to arduino")
     name, content = _model(source, variant)
     if isinstance(content, bytes):
         compiled, checked = compile_file(content, name, rounding or ROUNDINGS[0], arena_max)
@@ -131,6 +144,8 @@ def _write_c(
     way: str,
     timeline: Path | None,
     as_json: bool,
+    *,
+    is_library: bool,
 ) -> None:
     from edge_infer.platform.atomic_write import write_file
     from edge_infer_converters.compilation import compile_to_c
@@ -140,21 +155,22 @@ def _write_c(
 
     chosen = prefix_of(source.stem, prefix)
     name, content = _model(source, variant)
-    made, checked = compile_to_c(content, name, chosen, rounding, way, arena_max)
+    made, checked = compile_to_c(content, name, chosen, rounding, way, arena_max, is_library=is_library)
     if as_json:
         printer.data_json(report.document(made, way, rounding, checked))
     else:
         printer.table(report.COLUMNS, report.table(made), right=report.COLUMNS[2:])
         for line in report.summary(made, way):
             printer.data(line)
-    folder.mkdir(parents=True, exist_ok=True)
     for path, text in made.files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_file(folder / path, text.encode())
     if timeline is not None:
         write_file(timeline, draw(report.timed(made), name).encode())
-    printer.talk(
-        f"Wrote {folder}: {len(made.files)} files for `{chosen}_run()`; {checked}; next: make -C {folder} test"
-    )
+    to_do = f"make -C {folder} test"
+    if is_library:
+        to_do = f"move {folder} to `libraries` of your sketchbook, and open the example `{chosen}`"
+    printer.talk(f"Wrote {folder}: {len(made.files)} files for `{chosen}_run()`; {checked}; next: {to_do}")
 
 
 def _model(source: Path, variant: str | None) -> tuple[str, bytes | onnx.ModelProto]:

@@ -15,7 +15,7 @@ COLD(svdf_int8) {
   int32_t bytes = a->state_bytes, limit = bytes == 1 ? 127 : 32767, units = a->filters / a->rank;
   for (int32_t b = 0; b < a->batch; b++, input += a->inputs)
     for (int32_t unit = 0; unit < units; unit++) {
-      int32_t total = bias[unit];
+      uint32_t total = (uint32_t)bias[unit]; /* it may overflow, and then wraps around */
       for (int32_t filter = unit * a->rank; filter < (unit + 1) * a->rank; filter++, state += a->memory * bytes) {
         int32_t value = 0;
         for (int32_t i = 0; i < a->inputs; i++)
@@ -26,10 +26,10 @@ COLD(svdf_int8) {
         value = least(most(value, -1 - limit), limit);
         for (int32_t i = 0; i < bytes; i++, value >>= 8) state[last + i] = (uint8_t)value;
         for (int32_t i = 0; i < a->memory; i++)
-          total += (short_at(state, i, bytes) - a->state_zero) *
-                   short_at(times, filter * a->memory + i, bytes);
+          total += (uint32_t)(short_at(state, i, bytes) - a->state_zero) *
+                   (uint32_t)short_at(times, filter * a->memory + i, bytes);
       }
-      int32_t result = scaled_twice(total, a->time_multiplier, a->time_shift);
+      int32_t result = scaled_twice((int32_t)total, a->time_multiplier, a->time_shift);
       *output++ = (int8_t)least(most(saturated_sum(result, a->output_zero), -128), 127);
     }
 }

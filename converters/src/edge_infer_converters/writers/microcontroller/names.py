@@ -6,7 +6,7 @@ import re
 
 from edge_infer.errors import InputError
 
-#: C99, section 6.4.1, the words of C++ that a header may be read with, and the targets and files of the folder.
+#: C99, section 6.4.1, the words of C++ that a header may be read with, the folder's targets and files, and Arduino's.
 KEYWORDS = frozenset(
     (
         "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
@@ -16,7 +16,7 @@ KEYWORDS = frozenset(
         "explicit", "export", "false", "friend", "mutable", "namespace", "new", "not", "not_eq", "operator", "or",
         "or_eq", "private", "protected", "public", "reinterpret_cast", "static_cast", "template", "this", "throw",
         "true", "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor", "xor_eq", "main", "all", "test",
-        "size", "qemu", "clean", "test_main", "host_main", "cortex_m4",
+        "size", "qemu", "clean", "test_main", "host_main", "cortex_m4", "arduino", "Arduino",
     )
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")

@@ -1,4 +1,4 @@
-"""Write what stands beside a model in C: its test, a program for the host, build files and a README."""
+"""Write what stands beside a model in C: tests, build files and a README, or the sketch of a library for Arduino."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent / "templates"
 _FILLED = ("test_main.c", "host_main.c", "Makefile", "CMakeLists.txt", "README.md")
 _FIXED = ("cortex_m4.c", "cortex_m4.ld")
+#: Of a library for Arduino, by the templates.
+_LIBRARY = {
+    "library.properties": "library.properties",
+    "README.md": "arduino.md",
+}
 _ROUNDINGS = {
     "litert": "LiteRT with XNNPACK does (`--rounding litert`)",
     "reference": "LiteRT's reference kernels do (`--rounding reference`)",
@@ -38,6 +43,7 @@ def files(
     *,
     is_fast: bool,
     has_math: bool,
+    is_library: bool = False,
 ) -> dict[str, str]:
     """Return the text of each file by its name.
 
@@ -51,6 +57,7 @@ def files(
         rounding: How its integers are rounded.
         is_fast: Whether convolutions are computed for speed.
         has_math: Whether it includes math.h.
+        is_library: Whether it is a library for Arduino.
     """
     reset = f"  {prefix}_reset();\n" if layout.state else ""
     first, last = inputs[0], outputs[0]
@@ -71,8 +78,8 @@ def files(
         "rounding": _ROUNDINGS[rounding],
         "example": example,
         "more": "A run leaves its variables for the next one; `_reset()` starts over." if layout.state else "",
-        "dsp": _template("dsp.md") if is_fast else "",
-        "compare": _template("is_near.c") if any(one.kind == "float" for one in outputs) else "",
+        "dsp": template("dsp.md") if is_fast else "",
+        "compare": template("is_near.c") if any(one.kind == "float" for one in outputs) else "",
         "arrays": "\n".join(_arrays(inputs, outputs, goldens)),
         "feeds": "".join(
             f"    memcpy({one.name}(), inputs_{i}[place], sizeof inputs_{i}[place]);\n" for i, one in enumerate(inputs)
@@ -84,12 +91,16 @@ def files(
             for one in outputs
         ),
     }
-    return {path: Template(_template(path)).substitute(words) for path in _FILLED} | {
-        path: _template(path) for path in _FIXED
+    if is_library:
+        found = {path: Template(template(one)).substitute(words) for path, one in _LIBRARY.items()}
+        return found | {f"examples/{prefix}/{prefix}.ino": Template(template("sketch.ino")).substitute(words)}
+    return {path: Template(template(path)).substitute(words) for path in _FILLED} | {
+        path: template(path) for path in _FIXED
     }
 
 
-def _template(path: str) -> str:
+def template(path: str) -> str:
+    """Return a file of `templates/` as it is."""
     return (_FOLDER / path).read_text()
 
 

@@ -163,6 +163,13 @@ def source(prefix: str, name: str, layout: Layout, inputs: list[End], outputs: l
     return _text(lines)
 
 
+def unfused(text: str) -> str:
+    """Return a file of C that says itself what `-ffp-contract=off` says: Arduino gives a library no options."""
+    first, rest = text.split("\n", 1)
+    pragma = '#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC optimize("fp-contract=off")\n#endif'
+    return f"{first}\n{pragma}\n{rest}"
+
+
 def comment(text: str) -> str:
     """Return a text that ends no comment of C."""
     plain = text.encode("ascii", "replace").decode().replace("*/", "* /").replace("/*", "/ *")

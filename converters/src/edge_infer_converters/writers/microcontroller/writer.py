@@ -49,6 +49,8 @@ def write(
     way: str = "size",
     arena_max: int | None = None,
     initial: Mapping[str, np.ndarray] | None = None,
+    *,
+    is_library: bool = False,
 ) -> Folder:
     """Write a model.
 
@@ -61,6 +63,7 @@ def write(
         way: `size`, or `speed`: convolutions copy what two places see into columns of int16 first.
         arena_max: The most bytes that its tensors may take, or None.
         initial: The first values of its variables, by name.
+        is_library: Whether to write a library for Arduino: the C in `src/`, and a sketch.
 
     Raises:
         UnsupportedOperator: No kernel computes some operators; all of them are named.
@@ -79,6 +82,10 @@ def write(
         f"{prefix}_kernels.h": text.kernels(prefix, layout, way),
         f"{prefix}_weights.h": text.weights(prefix, layout),
     }
+    has_math = "<math.h>" in files[f"{prefix}.c"]
+    if is_library:
+        files[f"{prefix}.c"] = text.unfused(files[f"{prefix}.c"])
+        files = {f"src/{path}": content for path, content in files.items()}
     files |= project.files(
         prefix,
         name,
@@ -88,7 +95,8 @@ def write(
         goldens,
         program.rounding,
         is_fast=way == "speed",
-        has_math="<math.h>" in files[f"{prefix}.c"],
+        has_math=has_math,
+        is_library=is_library,
     )
     total = sum(multiply_accumulates(one.call.kernel, one.call.integers) for one in layout.layers)
     return Folder(files, layout, sum(one.data.nbytes for one in layout.arrays), total)

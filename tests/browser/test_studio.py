@@ -21,6 +21,7 @@ from edge_infer.platform.fetch import fetch
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
+from tests.support.browser.digits import make_digits_bundle
 from tests.support.tasks.pipelines import colours, loudness, words
 from tests.support.tasks.tables import risk
 
@@ -169,13 +170,14 @@ def test_a_page_that_grows_shows_its_selectors(open_page: Callable[..., BrowserP
 def test_a_measurement_ends_with_the_page_that_was_left(open_page: Callable[..., BrowserPage], studio: str) -> None:
     page = open_page(f"{studio}/#/models/mood")
     page.do(lambda page: page.wait_for_selector(".bars"))
+    page.do(lambda page: page.locator("text=What it costs here").scroll_into_view_if_needed())
+    page.do(lambda page: page.wait_for_selector("text=/Measuring /"))
 
-    page.do(lambda page: page.click("text=Measure here"))
     page.do(lambda page: page.evaluate("location.hash = '#/'"))
     page.do(lambda page: page.wait_for_selector(".cards"))
-    page.do(lambda page: page.wait_for_function("say.textContent === 'All variants are measured.'", timeout=60_000))
-    page.do(lambda page: page.wait_for_timeout(500))
+    page.do(lambda page: page.wait_for_function("true"))
 
+    assert page.do(lambda page: [one.url for one in page.workers if "measure" in one.url]) == []
     assert page.evaluate("() => location.hash") == "#/"
     assert page.console == []
 
@@ -184,14 +186,41 @@ def test_each_variant_is_measured_and_proven_here(open_page: Callable[..., Brows
     page = open_page(f"{studio}/#/models/mood")
     page.do(lambda page: page.wait_for_selector(".bars"))
 
-    page.do(lambda page: page.click("text=Measure here"))
+    page.do(lambda page: page.locator("text=What it costs here").scroll_into_view_if_needed())
     page.do(lambda page: page.wait_for_selector("text=the median of 15 answers", timeout=60_000))
     page.do(lambda page: page.click("text=Run the proof"))
     page.do(lambda page: page.wait_for_function("document.querySelector('.proof .big').textContent !== '–'"))
 
-    assert page.do(lambda page: page.locator("td[data-is='Median answer']").first.inner_text()).endswith("ms")
+    rows = page.do(lambda page: page.locator("section:has-text('What it costs') tbody tr").all_inner_texts())
+    assert all(len(re.findall(r"\d m?s\b", row)) >= 2 for row in rows), rows
+    assert "MB" in rows[0].split("\t")[-2], "the engine's memory"
+    assert rows[-1].startswith("server")
     assert float(page.do(lambda page: text_of(page, ".proof .big"))) < 1e-5
     assert "no golden examples" in page.do(lambda page: page.inner_text("main"))
+    assert page.console == []
+
+
+def test_engines_race_on_the_first_view_until_it_is_left(
+    open_page: Callable[..., BrowserPage], tmp_path: Path, bundles: dict[str, Path]
+) -> None:
+    made = make_digits_bundle(tmp_path / "digits.bundle")
+    with ServerThread(create_app({"digits": made, "mood": bundles["mood"]}, find_web_root())) as server:
+        page = open_page(server.url, viewport={"width": 360, "height": 800})
+
+        page.do(lambda page: page.wait_for_selector(".won", timeout=90_000))
+        lanes = page.do(lambda page: page.locator(".lanes li").all_inner_texts())
+        verdict = page.do(lambda page: page.inner_text(".verdict"))
+        page.do(lambda page: page.click("text=Race again"))
+        page.do(lambda page: page.wait_for_selector("text=starts from nothing"))
+        page.do(lambda page: page.click(".cards a >> nth=1"))
+        page.do(lambda page: page.wait_for_selector(".bars"))
+
+        assert [lane.split()[0] for lane in lanes] == ["compiled", "onnxruntime-web", "LiteRT.js"]
+        said = {re.search("“(.*)”", lane).group(1) for lane in lanes}  # type: ignore[union-attr]
+        assert len(said) == 1, "one input has one answer"
+        assert re.match(r"(compiled|onnxruntime-web|LiteRT.js) answers first, [\d.]+ times as soon", verdict)
+        assert page.do(no_overflow)
+        assert page.console == []
 
 
 @pytest.mark.long

@@ -31,17 +31,17 @@ export class Runner {
    * Load the model one way; what was loaded before is given back first, so that threads and engine begin anew.
    *
    * @param {Partial<Way>} way What is left out is chosen by the rules of `load`.
-   * @param {import("../src/index.js").OnProgress} [onProgress]
+   * @param {{onProgress?: import("../src/index.js").OnProgress, keep?: boolean}} [options]
    * @returns {Promise<Opened>}
    * @throws {InferError} As `load` and `pipeline` do.
    */
-  open({ engine, variant, device, threads }, onProgress) {
+  open({ engine, variant, device, threads }, { onProgress, keep } = {}) {
     return this.#next(async () => {
       await this.#dispose();
       const start = performance.now();
       this.#isOnServer = engine === "server";
       if (this.#isOnServer) return { report: null, startMs: 0 };
-      const options = { variant, device, threads: threads === undefined || threads === "auto" ? undefined : Number(threads), onProgress };
+      const options = { variant, device, threads: threads === undefined || threads === "auto" ? undefined : Number(threads), onProgress, keep };
       if (this.model.hasPipeline) {
         this.#call = await pipeline(this.model.url, options);
         this.#session = this.#call.session;
@@ -75,6 +75,11 @@ export class Runner {
     if (this.#call) return this.#call(value, args);
     if (this.#session) return this.#session.run(value);
     throw new InferError("The model is not loaded", "input_error", { hint: "choose a way to run it" });
+  }
+
+  /** @returns {Promise<number | null>} The bytes of the engine's memory; null where they are not known. */
+  memory() {
+    return this.#next(async () => (await this.#session?.memory()) ?? null);
   }
 
   /** Give the model's memory back, after what was asked for before. */

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import urllib.request
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -305,6 +306,82 @@ def test_a_dropped_file_that_is_no_model_is_said(
 
     assert page.do(no_overflow)
     assert page.console == []
+
+
+def _zipped(bundle: Path, target: Path, **changed: bytes) -> Path:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(path for path in bundle.rglob("*") if path.is_file()):
+            archive.writestr(f"{bundle.name}/{path.relative_to(bundle)}", changed.get(path.name, path.read_bytes()))
+    return target
+
+
+def test_a_dropped_bundle_has_its_page_without_any_server(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    page = open_page(f"{studio}/#/inspect", reduced_motion="reduce")
+    sent: list[str] = []
+    page.do(lambda page: page.on("request", lambda request: sent.append(f"{request.method} {request.url}")))
+
+    page.do(lambda page: page.set_input_files("input[type=file]", _zipped(bundles["digits"], tmp_path / "d.zip")))
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+    page.do(lambda page: page.click("button[aria-label='Draw a 7']"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.answer .big').textContent.startsWith('7')"))
+    page.do(lambda page: page.set_input_files("input[type=file]", _zipped(bundles["mood"], tmp_path / "m.bundle")))
+    page.do(lambda page: page.wait_for_selector("h2:text-is('mood')"))
+
+    assert "bad" in page.do(lambda page: text_of(page, ".bars"))
+    assert page.do(lambda page: page.is_disabled("input[value=server]"))
+    assert page.evaluate("() => location.hash") == "#/inspect"
+    assert all(one.startswith("GET ") and "/models/" not in one for one in sent)
+    assert page.do(no_overflow)
+    assert page.console == []
+
+
+def test_a_dropped_bundle_that_is_damaged_is_said(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    page = open_page(f"{studio}/#/inspect")
+    good = _zipped(bundles["mood"], tmp_path / "good.zip").read_bytes()
+    manifest = json.loads((bundles["mood"] / "manifest.json").read_text())
+    model = manifest["variants"][0]["file"].split("/")[-1]
+    (tmp_path / "cut.zip").write_bytes(good[: len(good) // 2])
+    at = good.index(b"PK\x01\x02")
+    (tmp_path / "long.zip").write_bytes(good[: at + 24] + (2**31 + 9).to_bytes(4, "little") + good[at + 28 :])
+    (tmp_path / "places.zip").write_bytes(good[: at + 42] + (2**31).to_bytes(4, "little") + good[at + 46 :])
+    _zipped(bundles["mood"], tmp_path / "hash.zip", **{model: b"another"})
+    _zipped(bundles["mood"], tmp_path / "list.zip", **{"manifest.json": b"{}"})
+    with zipfile.ZipFile(tmp_path / "none.zip", "w") as archive:
+        archive.writestr("a.txt", "a")
+    said = {
+        "cut": "is no zip file, or was cut short",
+        "long": "larger than a page can hold",
+        "places": "damaged zip file",
+        "hash": "its hash is another",
+        "list": "manifest.json of list.zip is damaged",
+        "none": "has no manifest.json",
+    }
+    for name, sentence in said.items():
+
+        def drop(page: Page, name: str = name, sentence: str = sentence) -> None:
+            page.set_input_files("input[type=file]", tmp_path / f"{name}.zip")
+            page.wait_for_selector(f".notice.bad:has-text('{sentence}')")
+
+        page.do(drop)
+
+    assert page.console == []
+
+
+def test_a_setup_is_shared_as_a_link_and_a_qr_code(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/mood?threads=1", viewport={"width": 360, "height": 800})
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+
+    page.do(lambda page: page.click("text=Share this setup"))
+
+    assert page.do(lambda page: page.locator(".qr").get_attribute("aria-label")) == "The link as a QR code"
+    assert "threads=1" in page.do(lambda page: text_of(page, ".share .mono"))
+    assert page.do(no_overflow)
+    page.do(lambda page: page.click("text=Close"))
+    assert page.do(lambda page: page.locator(".qr").count()) == 0
 
 
 def test_the_command_to_take_along_gives_the_answer_on_the_screen(

@@ -18,7 +18,7 @@ export function costs(state) {
   const { model } = state;
   const order = Object.keys(ENGINES);
   const ways = model.variants.map(({ id, size }) => ({ id, size, engine: engineOf(model, id) })).sort((a, b) => order.indexOf(a.engine) - order.indexOf(b.engine));
-  const own = HAS_SERVER ? [{ id: "", size: 0, engine: /** @type {EngineId} */ ("server") }] : [];
+  const own = HAS_SERVER && !model.files ? [{ id: "", size: 0, engine: /** @type {EngineId} */ ("server") }] : [];
   const note = h("p.small.quiet", { role: "status" }, "An input has to be there first.");
   const lines = [...ways, ...own].map(({ id, size, engine }) => {
     const cells = HEADS.slice(2).map((head) => h("td.num", { "data-is": head }, "–"));

@@ -1,6 +1,8 @@
 /** Runs a model one way at a time: in this page, or on the server. */
 
+import { rootOf } from "../src/fetch/root.js";
 import { InferError, load, pipeline } from "../src/index.js";
+import { Session, enter, leave } from "../src/page/session.js";
 import { postInfer, postPredict } from "./server.js";
 
 /** @typedef {import("./catalog.js").Model} Model */
@@ -14,7 +16,7 @@ import { postInfer, postPredict } from "./server.js";
 
 /** Everything that is asked of it is done one after the other, so that no load meets another. */
 export class Runner {
-  /** @type {import("../src/index.js").Session | null} */
+  /** @type {Session | null} */
   #session = null;
   /** @type {import("../src/index.js").Pipeline | null} */
   #call = null;
@@ -42,7 +44,10 @@ export class Runner {
       this.#isOnServer = engine === "server";
       if (this.#isOnServer) return { report: null, startMs: 0 };
       const options = { variant, device, threads: threads === undefined || threads === "auto" ? undefined : Number(threads), onProgress, keep };
-      if (this.model.hasPipeline) {
+      if (this.model.files) {
+        this.#session = await loadModel(this.model, options);
+        if (this.model.hasPipeline) this.#call = /** @type {any} */ (await (await import("../src/tasks/pipeline.js")).pipelineOf(this.#session));
+      } else if (this.model.hasPipeline) {
         this.#call = await pipeline(this.model.url, options);
         this.#session = this.#call.session;
       } else {
@@ -102,5 +107,24 @@ export class Runner {
     const result = this.#last.then(work);
     this.#last = result.catch(() => {});
     return result;
+  }
+}
+
+/**
+ * @param {Model} model With an address, or with its files.
+ * @param {{variant?: string, device?: "wasm" | "webgpu", threads?: number, keep?: boolean, onProgress?: import("../src/index.js").OnProgress}} [options]
+ * @returns {Promise<Session>}
+ * @throws {InferError} As `load` does.
+ */
+export async function loadModel({ url, files }, options = {}) {
+  if (!files) return load(url, options);
+  const { variant, device, threads, onProgress } = options;
+  const root = rootOf();
+  const used = enter(root);
+  try {
+    return new Session(used, await used.request({ kind: "open", url: "", variant, device, keep: false, settings: { root, threads }, files: [...files] }, { onProgress }));
+  } catch (error) {
+    leave(used);
+    throw error;
   }
 }

@@ -91,7 +91,7 @@ export class State {
       this.startMs = opened.startMs;
       this.#isReady = true;
       this.#answers = 0;
-      if (Object.keys(wanted).length) history.replaceState(null, "", `#/models/${encodeURIComponent(this.model.name)}?${wayToQuery(this.way)}`);
+      if (Object.keys(wanted).length && !this.model.files) history.replaceState(null, "", `#/models/${encodeURIComponent(this.model.name)}?${wayToQuery(this.way)}`);
       this.#tell((one) => one.chosen?.(this.way, this));
       this.#tell((one) => one.ready?.(opened));
       if (this.#asked) this.ask(this.#asked.value, this.#asked.args);

@@ -38,7 +38,9 @@ async function show() {
       if (mine !== turn) return;
       mark("#/inspect");
       document.title = "Inspect · edge-infer";
-      main.replaceChildren(...inspectPage());
+      const page = inspectPage();
+      leave = page.leave;
+      main.replaceChildren(...page.parts);
       return;
     }
     const list = await entries();

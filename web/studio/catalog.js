@@ -33,14 +33,18 @@ import { InferError } from "../src/index.js";
  * @property {string[]} labels
  * @property {string} examples The path of its golden examples in the bundle; empty where it has none.
  * @property {(Variant & {size: number})[]} variants
+ * @property {import("./inspect/dropped.js").Files} [files] Of a bundle that was dropped on the page: it has no address.
  */
 
+const noted = (/** @type {string} */ name) => document.querySelector(`meta[name=edge-infer-${name}]`)?.getAttribute("content");
 /** An exported page names its list of models; it has no server. */
-const listed = document.querySelector("meta[name=edge-infer-models]")?.getAttribute("content");
+const listed = noted("models");
 const MODELS = listed ? new URL(listed, location.href.split("#")[0]) : new URL("../models/", import.meta.url);
 
 /** Whether a server of ours answers beside the page. */
 export const HAS_SERVER = !listed;
+/** Whether the engine's builds for the GPU lie beside the page: an exported one may leave their 44 MB out. */
+export const HAS_WEBGPU = (noted("devices") ?? "webgpu").includes("webgpu");
 
 /** @returns {Promise<Entry[]>} @throws {InferError} The server does not answer. */
 export async function entries() {
@@ -62,11 +66,21 @@ export async function modelOf(entry) {
   }
   const sizes = new Map((entry.variants ?? []).map(({ id, size }) => [id, size]));
   const labels = manifest.labels ? await json(new URL(manifest.labels, `${url.replace(/\/$/, "")}/`)) : [];
+  return { ...modelOfManifest(manifest, labels, sizes), name: entry.name, url, revision: entry.revision ?? "", version: entry.version ?? "" };
+}
+
+/**
+ * @param {any} manifest
+ * @param {string[]} labels
+ * @param {Map<string, number>} sizes By variant the bytes of its file.
+ * @returns {Model} A model without an address.
+ */
+export function modelOfManifest(manifest, labels, sizes) {
   return {
-    name: entry.name,
-    url,
-    revision: entry.revision ?? "",
-    version: entry.version ?? "",
+    name: manifest.name,
+    url: "",
+    revision: "",
+    version: manifest.version ?? "",
     task: manifest.task ?? "",
     license: manifest.license ?? "",
     samples: (manifest.files ?? []).map((/** @type {{path: string}} */ { path }) => path).filter((/** @type {string} */ path) => path.startsWith("samples/")),
@@ -94,7 +108,9 @@ function columnsOf(pipeline) {
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
  * @throws {InferError} `fetch_error`: the file does not come.
  */
-export async function fileOf({ url, name }, path) {
+export async function fileOf({ url, name, files }, path) {
+  const here = files?.get(path);
+  if (here) return here;
   const response = await fetch(`${url.replace(/\/$/, "")}/${path.split("/").map(encodeURIComponent).join("/")}`).catch((cause) => {
     throw new InferError(`\`${path}\` of ${name} could not be fetched`, "fetch_error", { hint: "is the network there?", cause });
   });

@@ -9,6 +9,8 @@ import { bytes, facts, h, progress, say, section, trouble } from "./parts.js";
 
 /** The most tokens of one answer. */
 const MAX_TOKENS = 1024;
+/** What a model without a chat template goes on with. */
+const BEGINNING = "Return a list of";
 /** How far from its end a reader of the talk may be and still be taken along, in pixels. */
 const AT_END = 40;
 
@@ -57,6 +59,11 @@ class Talk {
       this.#generator = generator;
       this.news.replaceChildren();
       this.send.disabled = false;
+      if (!generator.report().hasTemplate) {
+        this.words.placeholder = "Begin a text: the model goes on with it";
+        this.words.value ||= BEGINNING;
+        this.send.textContent = "Write on";
+      }
       this.#show({});
       this.words.focus({ preventScroll: true });
     } catch (error) {
@@ -126,7 +133,7 @@ class Talk {
     this.#show({ first: first - start, speed: speedOf(stream, first), used: Math.min(promptTokens + completionTokens, generator.report().context) });
     if (this.#writing === stream) {
       this.#writing = null;
-      this.send.textContent = "Send";
+      this.send.textContent = generator.report().hasTemplate ? "Send" : "Write on";
     }
     // Once an answer was written, all that another one needs has been fetched.
     if (!this.#isKept) {

@@ -5,23 +5,23 @@ import { DATATYPES } from "./datatypes.js";
 import { h, say, section } from "./parts.js";
 
 /** @typedef {import("./state.js").State} State */
-const TABS = HAS_SERVER ? ["Python", "JavaScript", "curl"] : ["Python", "JavaScript"];
 /** Names that stand for an input that has none: a camera's frame, a recording. */
 const RAW = { image: "photo.jpg", sound: "sound.wav", text: "some text" };
 
 /** @param {State} state @returns {HTMLElement} */
 export function code(state) {
   const pre = h("pre", { tabIndex: 0, "aria-label": "Code" });
+  const names = HAS_SERVER && !state.model.files ? ["Python", "JavaScript", "curl"] : ["Python", "JavaScript"];
   let at = 0;
-  const buttons = TABS.map((name, i) => h("button", {
+  const buttons = names.map((name, i) => h("button", {
     role: "tab",
     id: `tab-${i}`,
     "aria-controls": "code",
     onclick: () => show(i),
     onkeydown: (/** @type {KeyboardEvent} */ event) => {
-      const step = { ArrowRight: 1, ArrowLeft: TABS.length - 1 }[event.key];
+      const step = { ArrowRight: 1, ArrowLeft: names.length - 1 }[event.key];
       if (step === undefined) return;
-      show((i + step) % TABS.length);
+      show((i + step) % names.length);
       buttons[at].focus();
     },
   }, name));
@@ -84,7 +84,7 @@ function python(state) {
 function javascript(state) {
   const { model, way } = state;
   const device = way.device === "webgpu" ? ', device: "webgpu"' : "";
-  const given = `"${new URL(model.url).pathname}", { variant: "${way.variant}"${device} }`;
+  const given = `"${model.url ? new URL(model.url).pathname : `/models/${model.name}`}", { variant: "${way.variant}"${device} }`;
   if (model.hasPipeline) {
     const { value, isFile } = raw(state);
     const args = Object.keys(state.asked?.args ?? {}).length ? `, ${JSON.stringify(state.asked?.args)}` : "";

@@ -1,63 +1,88 @@
-/** What each variant costs in this browser: measured one after the other, when asked. */
+/** What each way costs in this browser: measured one after the other as soon as the table is looked at, each in an engine of its own. */
 
-import { Runner } from "./runner.js";
 import { bytes, h, milliseconds, say, section, table } from "./parts.js";
+import { measure, RUNS } from "./measure.js";
+import { HAS_SERVER } from "./catalog.js";
 import { ENGINES, engineOf } from "./ways.js";
 
 /** @typedef {import("./state.js").State} State */
-/** Answers that are timed after the first one. */
-const RUNS = 15;
-const HEADS = ["Variant", "File", "Fetched", "Start and first answer", "Median answer"];
+/** @typedef {import("./ways.js").EngineId} EngineId */
+/** Larger models than these are measured when that is asked for: a visitor may pay for each byte. */
+const MAX_UNASKED = 4e6;
+/** How long the visitor's own input rests before anything is measured beside it. */
+const REST_MS = 1000;
+const HEADS = ["Variant", "File", "Fetched", "Start and first answer", "Median answer", "Memory"];
 
 /** @param {State} state @returns {HTMLElement} */
 export function costs(state) {
   const { model } = state;
+  const order = Object.keys(ENGINES);
+  const ways = model.variants.map(({ id, size }) => ({ id, size, engine: engineOf(model, id) })).sort((a, b) => order.indexOf(a.engine) - order.indexOf(b.engine));
+  const own = HAS_SERVER && !model.files ? [{ id: "", size: 0, engine: /** @type {EngineId} */ ("server") }] : [];
   const note = h("p.small.quiet", { role: "status" }, "An input has to be there first.");
-  const lines = model.variants.map(({ id, size }) => {
+  const lines = [...ways, ...own].map(({ id, size, engine }) => {
     const cells = HEADS.slice(2).map((head) => h("td.num", { "data-is": head }, "–"));
-    const use = h("button.bare", { onclick: () => state.choose({ variant: id }) }, "Use", h("span.hidden", ` ${id}`));
-    const row = h("tr", h("th", { scope: "row" }, id, h("small", ENGINES[engineOf(model, id)].name)), h("td.num", { "data-is": "File" }, bytes(size)), cells, h("td.num", use));
-    return { id, row, cells };
+    const way = engine === "server" ? { engine } : { variant: id };
+    const use = h("button.bare", { onclick: () => state.choose(way) }, "Use", h("span.hidden", ` ${id || "the server"}`));
+    const row = h("tr", h("th", { scope: "row" }, id || "server", h("small", id ? ENGINES[engine].name : "the input is sent there")), h("td.num", { "data-is": "File" }, size ? bytes(size) : "–"), cells, h("td.num", use));
+    return { id, engine, way, row, cells };
   });
-  const button = /** @type {HTMLButtonElement} */ (h("button", { onclick: () => measure() }, "Measure here"));
+  const total = ways.reduce((sum, { size }) => sum + size, 0);
+  const isLarge = total > MAX_UNASKED || Boolean(/** @type {any} */ (navigator).connection?.saveData);
+  const button = /** @type {HTMLButtonElement} */ (h("button", { disabled: true, onclick: () => run() }, isLarge ? `Measure here: ${bytes(total)}` : "Measure here"));
+  const left = new AbortController();
   let isMeasuring = false;
 
-  async function measure() {
+  async function run() {
     const { asked } = state;
     if (!asked || isMeasuring) return;
     isMeasuring = button.disabled = true;
-    // The page's own session would share the engine's start: it is given back first.
-    await state.pause();
-    for (const { id, cells } of lines) {
-      const runner = new Runner(model);
-      note.textContent = `Measuring ${id}…`;
+    const firsts = lines.map(() => 0);
+    for (const [i, { id, way, cells }] of lines.entries()) {
+      note.textContent = `Measuring ${id || "the server"}…`;
       try {
-        const { report, startMs } = await runner.open({ variant: id });
-        const first = await runner.answer(asked.value, asked.args);
-        const times = [];
-        for (let i = 0; i < RUNS; i++) times.push((await runner.answer(asked.value, asked.args)).ms);
-        times.sort((a, b) => a - b);
-        const fetched = report?.bytesFetched ?? 0;
-        [fetched ? bytes(fetched) : "from cache", milliseconds(startMs + first.ms), milliseconds(times[RUNS >> 1])].forEach((text, i) => (cells[i].textContent = text));
+        const { threads, device } = state.way;
+        const { fetched, firstMs, medianMs, memory } = await measure(model, { ...way, threads, device }, asked, { signal: left.signal });
+        firsts[i] = firstMs;
+        const texts = [fetched === null ? "–" : fetched ? bytes(fetched) : "from cache", milliseconds(firstMs), milliseconds(medianMs), memory ? bytes(memory) : "–"];
+        texts.forEach((text, k) => cells[k].replaceChildren(text));
+        const most = Math.max(...firsts);
+        lines.forEach((line, k) => firsts[k] && line.cells[1].replaceChildren(milliseconds(firsts[k]), h("i.meter", { "--v": firsts[k] / most, "aria-hidden": true })));
       } catch (error) {
-        cells.forEach((cell) => (cell.textContent = "–"));
+        if (left.signal.aborted) return;
+        cells.forEach((cell) => cell.replaceChildren("–"));
         cells[1].textContent = error instanceof Error ? error.message.replaceAll("`", "") : String(error);
       }
-      await runner.close();
     }
-    note.textContent = `Each variant in a fresh engine on the input above, the median of ${RUNS} answers. What the browser has kept is not fetched again.`;
+    note.textContent = `Each in an engine of its own that starts from nothing, on the input above: the median of ${RUNS} answers, and the engine's memory after them. What the browser has kept is not fetched again.`;
     say("All variants are measured.");
+    button.textContent = "Measure again";
     isMeasuring = button.disabled = false;
-    state.choose({});
   }
 
+  let [isSeen, timer] = [false, 0];
+  const settle = () => {
+    clearTimeout(timer);
+    if (isSeen && state.hasInput && !isLarge && button.textContent === "Measure here") timer = window.setTimeout(run, REST_MS);
+  };
+  const eye = new IntersectionObserver(([{ isIntersecting }]) => ((isSeen = isIntersecting), settle()));
+  const part = section("What it costs here", "", table([...HEADS, h("span.hidden", "Choose")], lines.map(({ row }) => row)), h(".row", button, note));
+  eye.observe(part);
   state.on({
     chosen: (way) => {
-      for (const { id, row } of lines) row.classList.toggle("on", way.engine !== "server" && id === way.variant);
+      for (const { id, engine, row } of lines) row.classList.toggle("on", way.engine === "server" ? engine === "server" : id === way.variant);
     },
     answered: () => {
-      if (!isMeasuring && note.textContent?.startsWith("An input")) note.textContent = "";
+      if (isMeasuring) return;
+      button.disabled = false;
+      if (note.textContent?.startsWith("An input")) note.textContent = "";
+      settle();
+    },
+    closed: () => {
+      clearTimeout(timer);
+      eye.disconnect();
+      left.abort();
     },
   });
-  return section("What it costs here", "", table([...HEADS, h("span.hidden", "Choose")], lines.map(({ row }) => row)), h(".row", button, note));
+  return part;
 }

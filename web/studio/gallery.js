@@ -1,19 +1,51 @@
-/** The gallery: a card for each model of the server. */
+/** The gallery: what this is, a race of the engines, and a card for each model of the server. */
 
 import { bytes, h, notice } from "./parts.js";
 
 /** @typedef {import("./catalog.js").Entry} Entry */
 
-/** @param {Entry[]} list @returns {HTMLElement[]} */
+/** What a visitor can do with a model, by its task. @type {Record<string, string>} */
+const TRIES = {
+  "object-detection": "Find things in a picture, or live by the camera",
+  "image-classification": "Name what a picture shows",
+  "image-segmentation": "Find the parts of a picture",
+  "depth-estimation": "See how far away each part of a picture is",
+  "audio-classification": "Name a sound, from a file or the microphone",
+  "automatic-speech-recognition": "Write down what is said",
+  "voice-activity-detection": "Hear when somebody speaks",
+  "text-generation": "Chat with it; it writes in this page",
+  "feature-extraction": "Search sentences by their meaning",
+  "text-classification": "Sort a text",
+  "zero-shot-classification": "Sort a text by labels of your own",
+  "question-answering": "Ask a text a question",
+  "fill-mask": "Fill a gap in a text",
+  "token-classification": "Find names in a text",
+  "text-ranking": "Order documents by a question",
+  "tabular-classification": "Fill in a row of a table",
+  "tabular-regression": "Fill in a row of a table",
+};
+
+/** @param {Entry[]} list @returns {{parts: HTMLElement[], leave: () => void}} */
 export function gallery(list) {
+  let leave = () => {};
   if (list.length === 0) {
-    return [h("h1", "No model is served yet"), notice("", "Convert one and serve it.", "`edge-infer convert model.onnx -o model.bundle` then `edge-infer serve model.bundle`")];
+    return { parts: [h("h1", "No model is served yet"), notice("", "Convert one and serve it.", "`edge-infer convert model.onnx -o model.bundle` then `edge-infer serve model.bundle`")], leave };
   }
-  return [
-    h("h1", list.length === 1 ? "One model" : `${list.length} models`),
-    h("p.why", "Each loads when you choose it. What you give it stays in this page unless you choose the server."),
+  const first = h("");
+  if (list.some(({ variants = [] }) => variants.some(({ format }) => format === "compiled") && variants.some(({ format }) => format !== "compiled"))) {
+    first.className = "race"; // its room is there before it
+    import("./race.js").then(({ race, racerOf }) => {
+      const racer = racerOf(list);
+      if (racer && first.isConnected) leave = race(racer, first);
+    });
+  }
+  const parts = [
+    h(".hero", h("", h("h1", "Models that run in this page"),
+      h("p.lead", "Try one on your camera, your voice or your words. What you give it stays in this page unless you choose the server."),
+      h("p.lead", "The same file runs in Python, on a Raspberry Pi and on a server, with the same numbers.")), first),
     h("ul.cards", list.map(card)),
   ];
+  return { parts, leave: () => leave() };
 }
 
 /** @param {Entry} entry @returns {HTMLElement} */
@@ -27,5 +59,6 @@ function card(entry) {
   const formats = [...new Set(variants.map(({ format }) => format))].join(", ");
   const rows = /** @type {[string, string][]} */ ([["smallest", sizes.length ? bytes(Math.min(...sizes)) : "–"], ["variants", String(variants.length)], ["formats", formats || "–"], ["licence", license || "–"]]);
   const picture = samples.find((path) => /\.(jpe?g|png|webp)$/i.test(path));
-  return h("li", h("a.card", { href }, picture && h("img.shot", { src: `${url.replace(/\/$/, "")}/${picture}`, alt: "", loading: "lazy" }), h(".text", h("", h("h2", name), h("p.small.quiet", [task || "tensors in, tensors out", version && `version ${version}`].filter(Boolean).join(" · "))), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
+  const what = [task || "tensors in, tensors out", version && `version ${version}`].filter(Boolean).join(" · ");
+  return h("li", h("a.card", { href }, picture && h("img.shot", { src: `${url.replace(/\/$/, "")}/${picture}`, alt: "", loading: "lazy" }), h(".text", h("", h("h2", name), h("p.small.quiet", what)), h("p", TRIES[task] ?? "Draw for it, or give it numbers"), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
 }

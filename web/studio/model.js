@@ -2,7 +2,7 @@
 
 import { code } from "./code.js";
 import { costs } from "./costs.js";
-import { bytes, facts, h, milliseconds, pick, progress, say, section, table, trouble } from "./parts.js";
+import { bytes, facts, h, milliseconds, pick, progress, section, table, trouble } from "./parts.js";
 import { offlineSwitch } from "./offline.js";
 import { proof } from "./proof.js";
 import { State } from "./state.js";
@@ -33,16 +33,12 @@ export async function modelPage(model, query) {
 }
 
 /** @param {Model} model @returns {HTMLElement} */
-function head({ name, task, version, revision, license }) {
-  const share = h("button", {
-    onclick: async () => {
-      const isCopied = await navigator.clipboard.writeText(location.href).then(() => true, () => false);
-      share.textContent = isCopied ? "Link copied" : "Copy the address bar";
-      say(share.textContent);
-    },
-  }, "Share this setup");
+function head({ name, task, version, revision, license, files }) {
+  const place = h("");
+  // What was dropped has no address to share.
+  const share = !files && h("button", { onclick: async () => (await import("./share.js")).share(place) }, "Share this setup");
   const crumbs = [task || "tensors in, tensors out", version && `version ${version}`, revision && `revision ${revision.slice(0, 12)}`, license && `licence ${license}`];
-  return h(".row.apart", h("", h("h1", name), h("p.crumb", crumbs.filter(Boolean).map((text) => h("span", text)))), h(".row", offlineSwitch(), share));
+  return h("", h(".row.apart", h("", h(files ? "h2.title" : "h1", name), h("p.crumb", crumbs.filter(Boolean).map((text) => h("span", text)))), h(".row", !files && offlineSwitch(), share)), place);
 }
 
 /** @param {State} state @returns {HTMLElement} */

@@ -173,9 +173,10 @@ export function table(heads, rows) {
  * @param {HTMLElement} element
  * @param {string} accept Media types, as of an input of files.
  * @param {(file: File) => void} take
+ * @param {(folder: FileSystemDirectoryEntry) => void} [takeFolder] What takes a folder that is dropped.
  * @returns {() => void} Opens the dialog.
  */
-export function takesFiles(element, accept, take) {
+export function takesFiles(element, accept, take, takeFolder) {
   const input = /** @type {HTMLInputElement} */ (h("input", { type: "file", accept, hidden: true, "aria-label": "Choose a file" }));
   input.addEventListener("change", () => input.files?.[0] && take(input.files[0]));
   element.addEventListener("dragover", (event) => (event.preventDefault(), element.classList.add("over")));
@@ -184,7 +185,9 @@ export function takesFiles(element, accept, take) {
     event.preventDefault();
     element.classList.remove("over");
     const file = event.dataTransfer?.files[0];
-    if (file) take(file);
+    const entry = takeFolder && event.dataTransfer?.items[0]?.webkitGetAsEntry?.();
+    if (takeFolder && entry && entry.isDirectory) takeFolder(/** @type {FileSystemDirectoryEntry} */ (entry));
+    else if (file) take(file);
   });
   const paste = (/** @type {ClipboardEvent} */ event) => {
     if (!element.isConnected) return removeEventListener("paste", paste);

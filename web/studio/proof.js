@@ -1,10 +1,11 @@
 /** The same numbers: each variant on the bundle's golden examples here, and one input through JavaScript, Python and the server. */
 
-import { InferError, load, loadPython } from "../src/index.js";
+import { InferError, loadPython } from "../src/index.js";
 import { judgeGolden, readExamples } from "../src/bundle/golden.js";
 import { fileOf, HAS_SERVER } from "./catalog.js";
 import { badge, bytes, h, say, section, table, trouble } from "./parts.js";
 import { dummyInputs } from "./inputs.js";
+import { loadModel } from "./runner.js";
 import { postInfer } from "./server.js";
 import { engineOf } from "./ways.js";
 
@@ -23,12 +24,13 @@ fed = {name: memoryview(data).cast("B").cast(code, shape) for name, (data, code,
 /** @param {State} state @returns {HTMLElement} */
 export function proof(state) {
   const { model } = state;
+  const hasServer = HAS_SERVER && !model.files;
   const lines = model.variants.map((variant) => {
     const [verdict, why] = [h("td.num", badge("unknown")), h("td.small.wide", "")];
     return { variant, verdict, why, row: h("tr", h("th", { scope: "row" }, variant.id, h("small", bytes(variant.size))), verdict, why) };
   });
   const [big, under] = [h("p.big", { role: "status" }, "–"), h("p.small.quiet", "The same input through JavaScript, through Python in this page and through the server.")];
-  const places = (HAS_SERVER ? ["Python in this page", "Server"] : []).map((name) => {
+  const places = (hasServer ? ["Python in this page", "Server"] : []).map((name) => {
     const value = h("dd", "–");
     return { value, row: h("", h("dt", name), value) };
   });
@@ -41,7 +43,7 @@ export function proof(state) {
     try {
       await state.pause();
       await runGoldens();
-      if (HAS_SERVER) await runPlaces();
+      if (hasServer) await runPlaces();
       say("The proof has run.");
     } catch (error) {
       news.replaceChildren(trouble(error));
@@ -60,7 +62,7 @@ export function proof(state) {
     for (const { variant, verdict, why } of lines) {
       why.textContent = "running…";
       try {
-        const session = await load(model.url, { variant: variant.id });
+        const session = await loadModel(model, { variant: variant.id });
         const judged = await judgeGolden(session, examples, variant);
         await session.dispose();
         const wrong = judged.filter((one) => one.why);
@@ -82,7 +84,7 @@ export function proof(state) {
     let here = /** @type {Record<string, Tensor>} */ ({});
     try {
       inputs = isOnScreen ? state.asked?.value : dummyInputs(model.inputs);
-      const session = await load(model.url, { variant });
+      const session = await loadModel(model, { variant });
       here = await session.run(inputs);
       await session.dispose();
     } catch (error) {
@@ -90,7 +92,7 @@ export function proof(state) {
       return;
     }
     const differences = [];
-    for (const [i, ask] of (HAS_SERVER ? [() => inPython(model.url, variant, engineOf(model, variant), inputs), () => postInfer(model, inputs)] : []).entries()) {
+    for (const [i, ask] of (hasServer ? [() => inPython(model.url, variant, engineOf(model, variant), inputs), () => postInfer(model, inputs)] : []).entries()) {
       const { value } = places[i];
       value.textContent = "running…";
       try {
@@ -107,7 +109,7 @@ export function proof(state) {
   }
 
   const text = model.examples ? "" : "The bundle has no golden examples: edge-infer convert makes them.";
-  return section("The same numbers", text, h(".two", h("", table(["Variant", "Verdict", "Why"], lines.map(({ row }) => row))), HAS_SERVER && h(".proof", h("h3", "JavaScript, Python and the server"), big, h("dl.places", places.map(({ row }) => row)), under)), h(".row", button), news);
+  return section("The same numbers", text, h(".two", h("", table(["Variant", "Verdict", "Why"], lines.map(({ row }) => row))), hasServer && h(".proof", h("h3", "JavaScript, Python and the server"), big, h("dl.places", places.map(({ row }) => row)), under)), h(".row", button), news);
 }
 
 /**

@@ -1,6 +1,8 @@
 /** Runs a model one way at a time: in this page, or on the server. */
 
+import { rootOf } from "../src/fetch/root.js";
 import { InferError, load, pipeline } from "../src/index.js";
+import { Session, enter, leave } from "../src/page/session.js";
 import { postInfer, postPredict } from "./server.js";
 
 /** @typedef {import("./catalog.js").Model} Model */
@@ -14,7 +16,7 @@ import { postInfer, postPredict } from "./server.js";
 
 /** Everything that is asked of it is done one after the other, so that no load meets another. */
 export class Runner {
-  /** @type {import("../src/index.js").Session | null} */
+  /** @type {Session | null} */
   #session = null;
   /** @type {import("../src/index.js").Pipeline | null} */
   #call = null;
@@ -31,18 +33,21 @@ export class Runner {
    * Load the model one way; what was loaded before is given back first, so that threads and engine begin anew.
    *
    * @param {Partial<Way>} way What is left out is chosen by the rules of `load`.
-   * @param {import("../src/index.js").OnProgress} [onProgress]
+   * @param {{onProgress?: import("../src/index.js").OnProgress, keep?: boolean}} [options]
    * @returns {Promise<Opened>}
    * @throws {InferError} As `load` and `pipeline` do.
    */
-  open({ engine, variant, device, threads }, onProgress) {
+  open({ engine, variant, device, threads }, { onProgress, keep } = {}) {
     return this.#next(async () => {
       await this.#dispose();
       const start = performance.now();
       this.#isOnServer = engine === "server";
       if (this.#isOnServer) return { report: null, startMs: 0 };
-      const options = { variant, device, threads: threads === undefined || threads === "auto" ? undefined : Number(threads), onProgress };
-      if (this.model.hasPipeline) {
+      const options = { variant, device, threads: threads === undefined || threads === "auto" ? undefined : Number(threads), onProgress, keep };
+      if (this.model.files) {
+        this.#session = await loadModel(this.model, options);
+        if (this.model.hasPipeline) this.#call = /** @type {any} */ (await (await import("../src/tasks/pipeline.js")).pipelineOf(this.#session));
+      } else if (this.model.hasPipeline) {
         this.#call = await pipeline(this.model.url, options);
         this.#session = this.#call.session;
       } else {
@@ -77,6 +82,11 @@ export class Runner {
     throw new InferError("The model is not loaded", "input_error", { hint: "choose a way to run it" });
   }
 
+  /** @returns {Promise<number | null>} The bytes of the engine's memory; null where they are not known. */
+  memory() {
+    return this.#next(async () => (await this.#session?.memory()) ?? null);
+  }
+
   /** Give the model's memory back, after what was asked for before. */
   close() {
     return this.#next(() => this.#dispose());
@@ -97,5 +107,24 @@ export class Runner {
     const result = this.#last.then(work);
     this.#last = result.catch(() => {});
     return result;
+  }
+}
+
+/**
+ * @param {Model} model With an address, or with its files.
+ * @param {{variant?: string, device?: "wasm" | "webgpu", threads?: number, keep?: boolean, onProgress?: import("../src/index.js").OnProgress}} [options]
+ * @returns {Promise<Session>}
+ * @throws {InferError} As `load` does.
+ */
+export async function loadModel({ url, files }, options = {}) {
+  if (!files) return load(url, options);
+  const { variant, device, threads, onProgress } = options;
+  const root = rootOf();
+  const used = enter(root);
+  try {
+    return new Session(used, await used.request({ kind: "open", url: "", variant, device, keep: false, settings: { root, threads }, files: [...files] }, { onProgress }));
+  } catch (error) {
+    leave(used);
+    throw error;
   }
 }

@@ -13,6 +13,7 @@ import { engineOf, variantFor, wayToQuery } from "./ways.js";
  * @property {(opened: import("./runner.js").Opened) => void} [ready]
  * @property {(answer: any, ms: number, isFirst: boolean) => void} [answered]
  * @property {(error: unknown) => void} [failed]
+ * @property {() => void} [closed] The page is left.
  */
 
 const STEPS = { engine: "the engine", model: "the model", python: "Python", package: "edge-infer for Python" };
@@ -73,11 +74,13 @@ export class State {
     /** @type {Map<string, {loaded: number, total: number}>} */
     const files = new Map();
     try {
-      const opened = await this.runner.open(wanted, ({ phase, file, loaded, total }) => {
+      /** @type {import("../src/index.js").OnProgress} */
+      const onProgress = ({ phase, file, loaded, total }) => {
         files.set(file, { loaded, total });
         const sum = (/** @type {"loaded" | "total"} */ key) => [...files.values()].reduce((all, one) => all + one[key], 0);
         if (turn === this.#turn) this.#tell((one) => one.progress?.(sum("loaded"), sum("total"), `Fetching ${STEPS[phase]}`));
-      });
+      };
+      const opened = await this.runner.open(wanted, { onProgress });
       if (turn !== this.#turn) return;
       const { report } = opened;
       if (report) {
@@ -88,7 +91,7 @@ export class State {
       this.startMs = opened.startMs;
       this.#isReady = true;
       this.#answers = 0;
-      if (Object.keys(wanted).length) history.replaceState(null, "", `#/models/${encodeURIComponent(this.model.name)}?${wayToQuery(this.way)}`);
+      if (Object.keys(wanted).length && !this.model.files) history.replaceState(null, "", `#/models/${encodeURIComponent(this.model.name)}?${wayToQuery(this.way)}`);
       this.#tell((one) => one.chosen?.(this.way, this));
       this.#tell((one) => one.ready?.(opened));
       if (this.#asked) this.ask(this.#asked.value, this.#asked.args);
@@ -144,6 +147,7 @@ export class State {
     this.#isClosed = true;
     this.#isReady = false;
     this.#turn++;
+    this.#tell((one) => one.closed?.());
     this.#listeners.clear();
     this.runner.close().catch((error) => say(String(error)));
   }

@@ -2,7 +2,6 @@
 
 import { entries, HAS_SERVER, modelOf } from "./catalog.js";
 import { gallery } from "./gallery.js";
-import { modelPage } from "./model.js";
 import { h, notice, trouble } from "./parts.js";
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
@@ -39,7 +38,9 @@ async function show() {
       if (mine !== turn) return;
       mark("#/inspect");
       document.title = "Inspect · edge-infer";
-      main.replaceChildren(...inspectPage());
+      const page = inspectPage();
+      leave = page.leave;
+      main.replaceChildren(...page.parts);
       return;
     }
     const list = await entries();
@@ -50,13 +51,16 @@ async function show() {
     mark(entry ? "" : "#/");
     document.title = `${entry?.name ?? "Models"} · edge-infer`;
     if (entry) {
+      const { modelPage } = await import("./model.js");
       const page = await modelPage(await modelOf(entry), new URLSearchParams(query));
       if (mine !== turn) return page.leave();
       leave = page.leave;
       main.replaceChildren(...page.parts);
       page.start();
     } else if (path === "") {
-      main.replaceChildren(...gallery(list));
+      const page = gallery(list);
+      leave = page.leave;
+      main.replaceChildren(...page.parts);
     } else {
       main.replaceChildren(h("h1", "No such model"), notice("warn", `This server has no model called ${name || path}.`, "Choose one of those that it has.", h("a.btn", { href: "#/" }, "Show the models")));
     }

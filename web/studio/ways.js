@@ -1,6 +1,6 @@
 /** The ways to run a model here: engine, variant, device and threads; and why some of them cannot be taken. */
 
-import { HAS_SERVER } from "./catalog.js";
+import { HAS_SERVER, HAS_WEBGPU } from "./catalog.js";
 
 /** @typedef {import("./catalog.js").Model} Model */
 /** @typedef {"compiled" | "ort" | "litert" | "server"} EngineId */
@@ -25,7 +25,7 @@ export const ENGINES = {
 export function engineOptions(model) {
   return Object.entries(ENGINES).map(([id, { name, format }]) => {
     const isThere = !format || model.variants.some((variant) => variant.format === format);
-    if (id === "server" && !HAS_SERVER) return { id, text: name, refused: "This page has no server" };
+    if (id === "server" && (!HAS_SERVER || model.files)) return { id, text: name, refused: model.files ? "The server does not have this bundle" : "This page has no server" };
     return { id, text: name, refused: isThere ? "" : `The bundle has no ${format} variant` };
   });
 }
@@ -38,7 +38,8 @@ export function variantOptions(model) {
 /** @returns {Option[]} */
 export function deviceOptions() {
   const hasGpu = "gpu" in navigator && Boolean(navigator.gpu);
-  return [{ id: "wasm", text: "CPU" }, { id: "webgpu", text: "WebGPU", refused: hasGpu ? "" : "This browser has no WebGPU" }];
+  const refused = !HAS_WEBGPU ? "This page was exported without it: edge-infer export-page --webgpu" : hasGpu ? "" : "This browser has no WebGPU";
+  return [{ id: "wasm", text: "CPU" }, { id: "webgpu", text: "WebGPU", refused }];
 }
 
 /** @returns {Option[]} */
@@ -99,7 +100,7 @@ export function wayOfQuery(model, query) {
   if (model.variants.some(({ id }) => id === variant)) way.variant = variant ?? "";
   const engine = query.get("engine");
   if (engineOptions(model).some(({ id, refused }) => id === engine && !refused)) way.engine = /** @type {EngineId} */ (engine);
-  if (query.get("device") === "webgpu") way.device = "webgpu";
+  if (query.get("device") === "webgpu" && HAS_WEBGPU) way.device = "webgpu";
   if (/^\d{1,2}$/.test(query.get("threads") ?? "")) way.threads = query.get("threads") ?? "auto";
   return way;
 }

@@ -144,7 +144,9 @@ def _write_web(root: Path, building: Path, formats: set[str], *, with_webgpu: bo
     page = (building / "studio" / "index.html").read_text("utf-8")
     (building / "studio" / "index.html").unlink()  # it would look for a server
     page = page.replace('"studio.', '"studio/studio.')
-    page = page.replace("<head>", f'<head>\n<meta name="edge-infer-models" content="{LIST}">', 1)
+    devices = "wasm webgpu" if with_webgpu else "wasm"
+    notes = f'<meta name="edge-infer-models" content="{LIST}">\n<meta name="edge-infer-devices" content="{devices}">'
+    page = page.replace("<head>", f"<head>\n{notes}", 1)
     write_file(building / "index.html", page.encode())
     shutil.copy(root / "src" / "service-worker.js", building / "service-worker.js")
     write_file(building / _PLAIN, b"")

@@ -150,6 +150,11 @@ export class CompiledSession {
     return rows;
   }
 
+  /** @returns {number} The bytes of its memory, which is its own; 0 once it is closed. */
+  get memoryBytes() {
+    return this.memory?.inputs[0]?.buffer.byteLength ?? 0;
+  }
+
   /** Give back the model's memory. A second call does nothing. */
   close() {
     this.call?.close();

@@ -74,6 +74,11 @@ export class LiteRtEngine {
     this.threadsWhy = threadsWhy;
   }
 
+  /** @returns {number} The bytes that its memory holds now: that of all its sessions. */
+  get memoryBytes() {
+    return this.heap.size;
+  }
+
   /**
    * Load a model.
    *

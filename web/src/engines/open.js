@@ -15,6 +15,7 @@ import { ROOT } from "../fetch/root.js";
  *   Record<string, any> | Promise<Record<string, any>>} run
  * @property {() => void | Promise<void>} close
  * @property {boolean} [hasHiddenState] Whether the model keeps values of its own that no output shows.
+ * @property {number} [memoryBytes] The bytes of its memory, where that is its own and not its engine's.
  * @property {() => AnySession} [keepingState] Makes a second one whose hidden state stays from run to run.
  */
 /** @typedef {{name: string, version: string, device: string, threads: number, threadsWhy: string, fallbacks: string[]}} Placement */
@@ -22,6 +23,7 @@ import { ROOT } from "../fetch/root.js";
  * @typedef {object} Opener
  * @property {(model: Uint8Array, variant: Variant) => Promise<AnySession>} open
  * @property {() => Placement} placement
+ * @property {(session: AnySession) => number | null} [memory] The bytes that the engine's memory holds, or that of a session where each has its own.
  * @property {() => void} [abandon] Gives back what it holds, where nothing will be opened.
  */
 
@@ -95,14 +97,16 @@ export async function startEngine(variant, device, settings, onProgress) {
 }
 
 /**
- * @param {{name: string, version: string, threads: number, threadsWhy: string}} engine
+ * @param {{name: string, version: string, threads: number, threadsWhy: string, memoryBytes?: number}} engine
  * @param {(model: Uint8Array, variant: Variant) => AnySession} create
  * @param {string[]} [fallbacks]
  * @returns {Opener}
  */
-function opener({ name, version, threads, threadsWhy }, create, fallbacks = []) {
+function opener(engine, create, fallbacks = []) {
+  const { name, version, threads, threadsWhy } = engine;
   return {
     open: async (model, variant) => create(model, variant),
+    memory: (session) => session.memoryBytes ?? engine.memoryBytes ?? null,
     placement: () => ({ name, version, device: "wasm", threads, threadsWhy, fallbacks }),
   };
 }

@@ -96,6 +96,11 @@ export class OrtEngine {
     return this.reserved;
   }
 
+  /** @returns {number} The bytes that its memory holds now: that of all its sessions. */
+  get memoryBytes() {
+    return this.heap.module.HEAPU8.byteLength;
+  }
+
   /** @returns {Uint8Array<ArrayBuffer>} A copy of its memory, up to the last page in use: an engine of one thread starts with it. */
   memoryImage() {
     const bytes = this.heap.module.HEAPU8;

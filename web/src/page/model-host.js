@@ -77,6 +77,10 @@ export async function handle(request, signal, onProgress) {
     }
     case "read":
       return [await sessionOf(request.session).read(request.path, signal), []];
+    case "memory": {
+      const { session, opener } = sessionOf(request.session);
+      return [opener.memory?.(session) ?? null, []];
+    }
     case "fork":
       return [fork(request.session), []];
     case "close":

@@ -155,6 +155,17 @@ export class Session {
   }
 
   /**
+   * Tell how much memory the model takes here now, once it has run.
+   *
+   * @returns {Promise<number | null>} The bytes of the engine's WebAssembly memory, which all sessions of a page share, or of the
+   *   model's own where it is compiled. Null on a GPU and on a server, which do not tell.
+   */
+  async memory() {
+    if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    return this.#served ? null : this.#client.request({ kind: "memory", session: this.#opened.session });
+  }
+
+  /**
    * Read a file of the bundle, such as `tokenizer.json`: checked by its hash, and kept like the model.
    *
    * @param {string} path As the manifest lists it; `manifest.json` for the manifest itself.

@@ -15,20 +15,20 @@ const RUNS = 15;
 const MAX_COLUMNS = 400;
 const MAX_ENDS = 12;
 
-/** @returns {HTMLElement[]} */
+/** @returns {{parts: HTMLElement[], leave: () => void}} */
 export function inspectPage() {
   const result = h("");
   const drop = h(".stage.drop");
-  const open = takesFiles(drop, ".onnx,.tflite", take);
-  drop.append(h(".view", h("", h("p.big", "Drop a model here"), h("p.quiet", "An .onnx or .tflite file. It is read and run in this page; nothing is uploaded."), h("p", h("button.go", { onclick: () => open() }, "Choose a file")))));
+  const open = takesFiles(drop, ".onnx,.tflite,.zip,.bundle", take, takeFolder);
+  let leave = () => {};
+  drop.append(h(".view", h("", h("p.big", "Drop a model here"), h("p.quiet", "An .onnx or .tflite file, or a bundle: its folder, or a .zip of it. It is read and run in this page; nothing is uploaded."), h("p", h("button.go", { onclick: () => open() }, "Choose a file")))));
   let turn = 0;
 
   /** @param {File} file */
   async function take(file) {
-    const mine = ++turn;
-    result.replaceChildren();
+    const mine = begin();
     if (file.size >= MAX_BYTES) return refuse(`${file.name} is ${bytes(file.size)}.`, "A page can hold about 2 GB. Look at it on your machine: `edge-infer info FILE`");
-    if (/\.(zip|bundle)$/.test(file.name)) return refuse(`${file.name} is a bundle.`, "Drop one of its model files, or serve all of it: `edge-infer serve BUNDLE`");
+    if (/\.(zip|bundle)$/.test(file.name)) return takeBundle(mine, file.name, async () => (await import("./dropped.js")).readZip(file));
     try {
       const content = new Uint8Array(await file.arrayBuffer());
       if (mine !== turn) return;
@@ -43,8 +43,40 @@ export function inspectPage() {
     }
   }
 
+  /** @param {FileSystemDirectoryEntry} folder */
+  function takeFolder(folder) {
+    return takeBundle(begin(), folder.name, async () => (await import("./dropped.js")).readFolder(folder));
+  }
+
+  /** @param {number} mine @param {string} name @param {() => Promise<import("./dropped.js").Files>} read */
+  async function takeBundle(mine, name, read) {
+    try {
+      const files = await read();
+      const { checkedManifest } = await import("./dropped.js");
+      const manifest = await checkedManifest(files, name);
+      if (manifest.chain || manifest.generate) return refuse(`${name} is a ${manifest.chain ? "chain" : "model that generates text"}.`, "Its page needs a server: `edge-infer serve BUNDLE`");
+      const labels = manifest.labels ? JSON.parse(new TextDecoder().decode(files.get(manifest.labels))) : [];
+      const sizes = new Map(manifest.variants.map((/** @type {any} */ { id, file }) => [id, files.get(file)?.length ?? 0]));
+      const [{ modelOfManifest }, { modelPage }] = await Promise.all([import("../catalog.js"), import("../model.js")]);
+      const page = await modelPage({ ...modelOfManifest(manifest, labels, sizes), files }, new URLSearchParams());
+      if (mine !== turn) return page.leave();
+      leave = page.leave;
+      result.replaceChildren(...page.parts);
+      page.start();
+    } catch (error) {
+      if (mine === turn) result.replaceChildren(trouble(error));
+    }
+  }
+
+  function begin() {
+    leave();
+    leave = () => {};
+    result.replaceChildren();
+    return ++turn;
+  }
+
   const refuse = (/** @type {string} */ title, /** @type {string} */ text) => result.replaceChildren(notice("bad", title, text));
-  return [h("h1", "Inspect a model"), drop, result];
+  return { parts: [h("h1", "Inspect a model"), drop, result], leave: begin };
 }
 
 /** @param {File} file @param {Seen} seen @returns {HTMLElement[]} */

@@ -11,7 +11,7 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from edge_infer.errors import InputError, UnsupportedError
+from edge_infer.errors import InputError
 
 if TYPE_CHECKING:
     import os
@@ -86,14 +86,15 @@ class Decoder:
             slots: Sequences that the cache holds at once.
             context: Positions kept for each; the model's own context unless given, and never more.
             threads: Threads that compute; None for as many as are faster, up to the processors that this process may
-                use. The number changes no result. A page has one.
+                use. The number changes no result. A page has threads where it is cross-origin isolated.
 
         Raises:
             BundleError: It is not a weight file, or is damaged.
             InputError: `slots` or `context` is out of range.
             OutOfMemory: There is no memory for the cache.
             BackendUnavailable: There are no kernels for this system or CPU.
-            UnsupportedError: In a page: `threads` is more than 1; or it cannot wait, and the kernels have not started.
+            UnsupportedError: In a page: `threads` is more than 1 where it has none; or it cannot wait, and the kernels
+                have not started.
         """
         # The kernels take both as 32-bit integers.
         if type(slots) is not int or not 1 <= slots <= MAX_SLOTS:
@@ -104,11 +105,9 @@ class Decoder:
             raise InputError(f"threads is {threads!r}, expected 1 to {MAX_THREADS}")
         engine: Engine
         if sys.platform == "emscripten":
-            if threads not in (None, 1):
-                raise UnsupportedError(f"The decoder of a page has one thread, not {threads}", hint="threads=1")
             from edge_infer.generation.page import PageEngine
 
-            engine = PageEngine(Path(path), slots, context)
+            engine = PageEngine(Path(path), slots, context, threads)
         else:
             from edge_infer.generation.native import NativeEngine
 

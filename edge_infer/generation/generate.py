@@ -42,7 +42,7 @@ def generate(
         context: Tokens of prompt and answer together; None for the model's own, at most 4096. Each slot's cache takes
             memory for all of them.
         threads: Threads that compute; None for as many as are faster just now, up to the processors that this process
-            may use. The number changes no token. A page has one.
+            may use. The number changes no token. A page has threads where it is cross-origin isolated.
 
     Raises:
         BundleError: There is no bundle, or a file of it is damaged.

@@ -25,15 +25,16 @@ class PageEngine:
         path: The weight file, in Pyodide's file system.
         slots: Sequences that the cache holds.
         context: Positions kept for each; the model's own unless given.
+        threads: The most threads; None for as many as are faster.
 
     Raises:
         BundleError: It is not a weight file, or is damaged.
         InputError: The model has fewer positions than `context`.
         OutOfMemory: The page has no memory for it.
-        UnsupportedError: The kernels have not started, and this place cannot wait for them.
+        UnsupportedError: The kernels have not started, and this place cannot wait for them; or it has no threads.
     """
 
-    def __init__(self, path: Path, slots: int, context: int | None) -> None:
+    def __init__(self, path: Path, slots: int, context: int | None, threads: int | None) -> None:
         try:
             with path.open("rb") as file:
                 size = file.seek(0, SEEK_END)
@@ -47,14 +48,14 @@ class PageEngine:
                 self.context = checked_context(self.config, context)
                 file.seek(0)
                 pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
-                self._decoder = PageDecoder(size, pieces, slots, self.context, self.config.vocab_size)
+                self._decoder = PageDecoder(size, pieces, slots, self.context, self.config.vocab_size, threads)
         except OSError as error:
             raise BundleError(f"The weight file `{path}` cannot be read: {error}") from error
 
     @property
     def threads(self) -> int:
-        """A page has one."""
-        return 1
+        """How many threads compute the next token."""
+        return self._decoder.threads
 
     def run(self, rows: array[int], count: int, wanted: array[int]) -> str:
         """Compute a batch; see `decoder.Engine.run`."""

@@ -3,8 +3,9 @@
     pip install ziglang==0.17.1 && python -m edge_infer.kernels.build [FOLDER]
 
 Those of compiled models are `kernels.wasm` and `linux_*.so`, of `source/*.c`. Those of text generation are
-`generation.wasm` and `generation_linux_*.so`, of `source/generation/*.c`, those of the search in an index
-`vectors.wasm` and `vectors_linux_*.so`, of `source/vectors/*.c`; the page's package has copies of these two modules.
+`generation.wasm`, `generation-threads.wasm` and `generation_linux_*.so`, of `source/generation/*.c`, those of the
+search in an index `vectors.wasm` and `vectors_linux_*.so`, of `source/vectors/*.c`; the page's package has copies of
+these modules.
 
 The compiler is `zig cc`, which builds for every target on any host. The libraries use no C library, so one file serves
 glibc and musl alike. The same sources and the same compiler give the same bytes.
@@ -35,6 +36,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "linux_armv7.so": ("-target", "arm-linux-none", "-mcpu=cortex_a7"),
     "generation.wasm": ("-target", "wasm32-freestanding", "-mcpu=generic+simd128", "-Wl,--no-entry",
                         "-Wl,-z,stack-size=32768", "-Wl,--export=__heap_base"),
+    "generation-threads.wasm": ("-target", "wasm32-freestanding", "-mcpu=generic+simd128+atomics+bulk_memory",
+                                "-Wl,--no-entry", "-Wl,-z,stack-size=32768", "-Wl,--export=__heap_base",
+                                "-Wl,--export=__stack_pointer", "-Wl,--import-memory", "-Wl,--shared-memory",
+                                "-Wl,--max-memory=4294901760"),
     "generation_linux_x86_64.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64"),
     "generation_linux_x86_64_v3.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v3"),
     "generation_linux_x86_64_vnni.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v4+avx512vnni"),
@@ -63,12 +68,14 @@ class Library(NamedTuple):
     Attributes:
         source: The folder of its sources.
         exports: The functions that its module exports.
-        page: Where the page's package has a copy of its module; None where it has none.
+        page: The folder of the page's package that has copies of its modules; None where none has.
+        shared: The functions that a module for threads exports too.
     """
 
     source: Path
     exports: tuple[str, ...]
     page: Path | None = None
+    shared: tuple[str, ...] = ()
 
 
 _PAGE = _HERE.parents[1] / "web" / "src"
@@ -80,12 +87,16 @@ LIBRARIES: dict[str, Library] = {
             *("decoder_version", "decoder_check", "decoder_check_rows", "decoder_cache_bytes", "decoder_scratch_bytes"),
             *("decoder_run", "decoder_copy", "decoder_top"),
         ),
-        _PAGE / "generation" / "generation.wasm",
+        _PAGE / "generation",
+        (
+            *("decoder_run_shared", "decoder_team_bytes", "decoder_team_begin", "decoder_team_present"),
+            *("decoder_team_end", "decoder_join"),
+        ),
     ),
     "vectors": Library(
         SOURCE / "vectors",
         ("vectors_abi", "vectors_scan", "vectors_differ", "vectors_select"),
-        _PAGE / "vectors" / "vectors.wasm",
+        _PAGE / "vectors",
     ),
     "": Library(SOURCE, (*KERNELS,)),
 }
@@ -123,8 +134,8 @@ def build(folder: Path = BUILT, names: tuple[str, ...] = (*TARGETS,)) -> None:
     for name in names:
         library = library_of(name)
         compile_to(folder / name, TARGETS[name], library)
-        if folder == BUILT and library.page and library.page.parent.is_dir() and name.endswith(".wasm"):
-            write_file(library.page, (folder / name).read_bytes())
+        if folder == BUILT and library.page and library.page.is_dir() and name.endswith(".wasm"):
+            write_file(library.page / name, (folder / name).read_bytes())
 
 
 def compile_to(path: Path, target: tuple[str, ...], library: Library) -> None:
@@ -139,7 +150,8 @@ def compile_to(path: Path, target: tuple[str, ...], library: Library) -> None:
         subprocess.CalledProcessError: The compiler fails; it says why on stderr.
     """
     if path.name.endswith(".wasm"):
-        ends = [f"-Wl,--export={function}" for function in library.exports]
+        functions = library.exports + (library.shared if "-Wl,--shared-memory" in target else ())
+        ends = [f"-Wl,--export={function}" for function in functions]
     else:
         ends = ["-shared", "-fPIC", "-Wl,--build-id=none", f"-Wl,-soname,{path.name}"]
     sources = sorted(source.name for source in library.source.glob("*.c"))

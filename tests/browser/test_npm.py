@@ -71,7 +71,8 @@ def test_the_package_has_what_a_page_imports_and_no_engine(project: Path) -> Non
     sources = {path.relative_to(WEB / "src") for path in (WEB / "src").rglob("*.js")}
 
     assert {path.relative_to(package / "src") for path in (package / "src").rglob("*.js")} == sources
-    assert sorted(path.name for path in package.rglob("*.wasm")) == ["generation.wasm", "vectors.wasm"]
+    modules = ["generation-threads.wasm", "generation.wasm", "vectors.wasm"]
+    assert sorted(path.name for path in package.rglob("*.wasm")) == modules
 
 
 @pytest.mark.parametrize("way", ["isolated", "plain"])

@@ -70,7 +70,7 @@ def test_the_page_has_the_built_modules() -> None:
     for name in build.TARGETS:
         copy = build.library_of(name).page
         if copy and name.endswith(".wasm"):
-            assert copy.read_bytes() == (build.BUILT / name).read_bytes()
+            assert (copy / name).read_bytes() == (build.BUILT / name).read_bytes()
 
 
 def test_the_module_of_the_search_is_small() -> None:
@@ -85,7 +85,7 @@ def test_the_built_files_of_compiled_models_are_small() -> None:
 
 def test_the_built_files_of_text_generation_are_small() -> None:
     for path in build.BUILT.glob("generation*"):
-        assert path.stat().st_size <= (48_000 if path.suffix == ".wasm" else 120_000), path.name
+        assert path.stat().st_size <= (50_000 if path.suffix == ".wasm" else 120_000), path.name
 
 
 @pytest.mark.parametrize("name", ["x86_64", "x86_64_v3"])

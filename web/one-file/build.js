@@ -29,9 +29,9 @@ const inlining = {
       const text = replaced(await readFile(path, "utf8"), STARTS, "new Worker(moduleArg.threadScript,");
       return { contents: replaced(text, ENDS, "") };
     });
-    onLoad({ filter: /[/\\](decoder|search-index)\.js$/ }, async ({ path }) => {
+    onLoad({ filter: /[/\\](kernels|search-index)\.js$/ }, async ({ path }) => {
       let contents = await readFile(path, "utf8");
-      for (const [form, name] of contents.matchAll(/new URL\("\.\/([a-z]+\.wasm)", import\.meta\.url\)/g)) {
+      for (const [form, name] of contents.matchAll(/new URL\("\.\/([a-z-]+\.wasm)", import\.meta\.url\)/g)) {
         const bytes = await readFile(join(dirname(path), name));
         contents = contents.replace(form, () => `new URL("data:application/wasm;base64,${bytes.toString("base64")}")`);
       }

@@ -14,3 +14,4 @@ Object.assign(oneFile, { address, ort });
 if (worker === "worker.js") void import("../src/page/worker.js");
 else if (worker === "python-worker.js") void import("../src/page/python-worker.js");
 else if (worker === "generation-worker.js") void import("../src/page/generation-worker.js");
+else if (worker === "decoder-worker.js") void import("../src/page/decoder-worker.js");

@@ -147,7 +147,8 @@ async function loadHere(url, options, fallback) {
  * @param {URL | string | PipelineOptions} [options] The options, or the address.
  * @param {PipelineOptions} [more] The options where the address is second.
  * @returns {Promise<Pipeline>} A function: give it one raw input or a list of them, and the arguments of the task. That of
- *   `text-generation` has a `generator` in place of a `session`.
+ *   `text-generation` has a `generator` in place of a `session`; that of a model with an encoder and a decoder, such as Whisper, has
+ *   neither, and tells by `report()` what runs.
  * @throws {InferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
  *   it says is wrong, or does not fit the model. `input_error`: it is for another task. And what `load` throws.
  */
@@ -158,12 +159,19 @@ export async function pipeline(url, options = {}, more = {}) {
     throw new InferError("The task is given twice", "input_error", { hint: 'pipeline("image-classification", "/models/mobilenet")' });
   }
   const task = isTaskFirst ? String(url) : given;
-  if (task === "text-generation") return openTextPipeline(isTaskFirst ? options : url, loading);
+  const address = isTaskFirst ? /** @type {URL | string} */ (options) : url;
+  if (task === "text-generation") return openTextPipeline(address, loading);
+  if (task !== undefined && TASKS_OF_PAIRS.includes(task)) return openPairPipeline(address, task, loading);
+  if (task === SPEECH_TASK && (await isPairBundle(address, loading))) return openPairPipeline(address, task, loading);
   const fetched = import("./tasks/pipeline.js");
   fetched.catch(() => {}); // told where it is awaited
   if (task !== undefined) (await fetched).checkTask(task);
-  const session = await load(isTaskFirst ? options : url, loading);
+  const session = await load(address, loading);
   try {
+    if (task === undefined && (await isPairSession(session))) {
+      await session.dispose();
+      return openPairPipeline(address, task, loading);
+    }
     return Object.assign(await (await fetched).pipelineOf(session, task), { session });
   } catch (error) {
     await session.dispose();
@@ -179,6 +187,35 @@ export async function pipeline(url, options = {}, more = {}) {
 async function openTextPipeline(url, options) {
   const { textPipeline } = await import("./page/text-pipeline.js");
   return textPipeline(addressOf(url), { ...options, root: rootOf(options.root) });
+}
+
+/** The tasks of models with an encoder and a decoder alone; other models may hear speech too. */
+const TASKS_OF_PAIRS = ["text2text-generation", "summarization", "translation"];
+const SPEECH_TASK = "automatic-speech-recognition";
+
+/**
+ * @param {URL | string} url
+ * @param {string | undefined} task
+ * @param {Record<string, any>} options
+ * @returns {Promise<any>}
+ */
+async function openPairPipeline(url, task, options) {
+  const { sequencePipeline } = await import("./page/sequence-pipeline.js");
+  return sequencePipeline(addressOf(url), task, { ...options, root: rootOf(options.root) });
+}
+
+/** @param {URL | string} url @param {Record<string, any>} options @returns {Promise<boolean>} Whether a bundle has an encoder and a decoder. */
+async function isPairBundle(url, { signal, apiKey }) {
+  const address = addressOf(url);
+  if (address.startsWith(STORE)) return false;
+  const [{ openBundle }, { isPair }] = await Promise.all([import("./bundle/bundle.js"), import("./generation/pair-kind.js")]);
+  return isPair((await openBundle(address, { signal, apiKey })).manifest);
+}
+
+/** @param {Session} session */
+async function isPairSession(session) {
+  const { isPair } = await import("./generation/pair-kind.js");
+  return isPair(JSON.parse(new TextDecoder().decode(await session.read("manifest.json"))));
 }
 
 /** @typedef {import("./page/generator.js").GeneratorOptions} GeneratorOptions */

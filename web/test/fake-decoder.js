@@ -12,6 +12,7 @@ export class FakeDecoder {
   /** How many rows each run had. @type {number[]} */
   runs = [];
   isClosed = false;
+  threads = 1;
 
   /** @param {number} size Tokens of the model. @param {number} context */
   constructor(size, context) {

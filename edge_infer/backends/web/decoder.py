@@ -13,7 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: Where the module and its compiled kernels stay: names in JavaScript's global scope.
-_MODULE, _KERNELS = "edgeInferDecoder", "edgeInferDecoderKernels"
+_MODULE, _KERNELS, _OPEN = "edgeInferDecoder", "edgeInferDecoderKernels", "edgeInferDecoderOpen"
+#: Loads the modules of the page; the kernels are those that threads share where the page can have threads.
+_LOAD = """async (root) => {
+  const [decoder, team, page] = await Promise.all(
+    ["generation/decoder", "generation/team", "page/decoder-threads"].map((name) => import(`${root}src/${name}.js`)),
+  );
+  const open = (room, { threads, ...options }) => {
+    const most = team.threadsHere(threads ?? undefined);
+    return room.open({ ...options, threads: most, areFixed: threads !== null, startWorker: page.startDecoderThread });
+  };
+  return [decoder, await decoder.kernelModule(team.threadsHere() > 1), open];
+}"""
 _ASYNC = "write `await edge_infer.generate_async(...)`"
 
 
@@ -31,9 +42,9 @@ async def start() -> None:
         from pyodide.code import run_js
 
         with translated:
-            module = await run_js("(url) => import(url)")(f"{host.web_root()}src/generation/decoder.js")
-            kernels = await module.kernelModule()
+            module, kernels, opener = await run_js(_LOAD)(host.web_root())
         setattr(js, _MODULE, module)
+        setattr(js, _OPEN, opener)
         setattr(js, _KERNELS, kernels)
 
 
@@ -46,14 +57,17 @@ class PageDecoder:
         slots: Sequences that the cache holds.
         context: Positions kept for each.
         vocab_size: Logits of a row.
+        threads: The most threads; None for as many as are faster.
 
     Raises:
         BundleError: The file is damaged.
         OutOfMemory: The page has no memory for it.
-        UnsupportedError: The kernels have not started, and this place cannot wait for them.
+        UnsupportedError: The kernels have not started, and this place cannot wait for them; or it has no threads.
     """
 
-    def __init__(self, size: int, pieces: Iterable[bytes], slots: int, context: int, vocab_size: int) -> None:
+    def __init__(
+        self, size: int, pieces: Iterable[bytes], slots: int, context: int, vocab_size: int, threads: int | None
+    ) -> None:
         import js
 
         if getattr(js, _KERNELS, None) is None:
@@ -65,10 +79,17 @@ class PageDecoder:
             for piece in pieces:
                 room.put(at, to_bytes(piece))
                 at += len(piece)
-            self._decoder: Any = room.open(to_object({"slots": slots, "context": context}))
+            self._decoder: Any = getattr(js, _OPEN)(
+                room, to_object({"slots": slots, "context": context, "threads": threads})
+            )
         self._vocab_size = vocab_size
         #: Logits that were read, and may have been written to since.
         self._taken: dict[int, bytearray] = {}
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute the next token."""
+        return int(self._decoder.threads)
 
     def run(self, batch: array[int], count: int, wanted: int) -> str:
         """Compute a batch of tokens, slots, positions and then the wanted rows; give what is wrong with it."""

@@ -1,12 +1,20 @@
 /** Compute SHA-256 by the browser where the page is in a secure context, else in JavaScript (FIPS 180-4). */
 
 /**
- * @param {Uint8Array<ArrayBuffer>} bytes
+ * @param {Uint8Array} bytes Also of memory that threads share, which browsers take no digest of.
  * @returns {Promise<string>} In hexadecimal digits.
  */
 export async function sha256(bytes) {
-  const digest = globalThis.crypto?.subtle ? new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)) : sha256Plain(bytes);
+  const digest = globalThis.crypto?.subtle ? new Uint8Array(await crypto.subtle.digest("SHA-256", unshared(bytes))) : sha256Plain(bytes);
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/**
+ * @param {Uint8Array} bytes
+ * @returns {Uint8Array<ArrayBuffer>} The same, or a copy of it where threads share it.
+ */
+export function unshared(bytes) {
+  return bytes.buffer instanceof ArrayBuffer ? /** @type {Uint8Array<ArrayBuffer>} */ (bytes) : new Uint8Array(bytes);
 }
 
 /** @param {number} count */

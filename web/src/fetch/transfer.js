@@ -2,7 +2,7 @@
 
 import { Cut, ENDED_EARLY, PAUSE_MS, RETRIES, StallTimer, mayBeCut } from "./download.js";
 import { InferError } from "../errors.js";
-import { sha256 } from "./sha256.js";
+import { sha256, unshared } from "./sha256.js";
 
 /** The bytes of a part; `edge_infer.bundle.manifest.PART_SIZE`. */
 export const PART_BYTES = 2 ** 20;
@@ -184,7 +184,7 @@ async function check(entry, url, state, at, onPart) {
   for (;;) {
     const end = Math.min(state.good + step, entry.size);
     if (end > at || state.good === entry.size) return;
-    const part = state.bytes.subarray(state.good, end);
+    const part = unshared(state.bytes.subarray(state.good, end));
     const [found, expected] = [await sha256(part), parts[state.good / step]];
     if (found !== expected) {
       const where = parts.length > 1 ? `part ${state.good / step + 1} of ${parts.length}: ` : "";

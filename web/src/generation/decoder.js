@@ -2,32 +2,34 @@
  * A decoder that runs in the page: tokens in, logits out, with the bits that Python's decoder has natively.
  *
  * `generation.wasm` computes; it is made of `edge_infer/kernels/source/generation` and imports nothing. Its memory holds
- * the weight file, the cache, what the kernels use, and at its end the batch and its logits.
+ * the weight file, the cache, what the kernels use, and at its end the batch and its logits. `generation-threads.wasm` is
+ * the same for threads, which share its memory.
  */
 
 import { InferError } from "../errors.js";
-import { downloadBytes } from "../fetch/download.js";
+import { align, kernelModule, start } from "./kernels.js";
+import { Team } from "./team.js";
+import { Filling, damaged, piecesOf, readHead, readHeader } from "./weight-file.js";
 
-/** @typedef {ArrayBuffer | Uint8Array | Blob | Response | ReadableStream<Uint8Array>} WeightSource */
-/** @typedef {{name: string, start: number, end: number}} Place */
-/** @typedef {{[name: string]: (...values: number[]) => number}} Kernels */
+/** @typedef {import("./kernels.js").Kernels} Kernels */
+/** @typedef {import("./kernels.js").KernelMemory} KernelMemory */
+/** @typedef {import("./weight-file.js").DecoderConfig} DecoderConfig */
+/** @typedef {import("./weight-file.js").Layout} Layout */
+/** @typedef {import("./weight-file.js").WeightSource} WeightSource */
+
 /**
- * @typedef {object} DecoderConfig What `edge_infer.generation.config` describes, as the weight file says it.
- * @property {string} architecture
- * @property {number} vocab_size
- * @property {number} hidden_size
- * @property {number} layers
- * @property {number} context
+ * @typedef {object} DecoderOptions
+ * @property {number} [slots] Sequences that the cache holds; 1 unless given.
+ * @property {number} [context] Positions kept for each; the model's own unless given.
+ * @property {WebAssembly.Module} [module] The compiled kernels, of `kernelModule`.
+ * @property {number} [threads] The most threads; more than 1 only with the module for threads, and with `startWorker`.
+ * @property {boolean} [areFixed] Whether all of them always compute; else as many as are faster.
+ * @property {import("./team.js").StartWorker} [startWorker]
  */
-/** @typedef {{slots?: number, context?: number, module?: WebAssembly.Module}} DecoderOptions */
 
-/** The version of a program's words, as in `edge_infer.kernels.decoder_words`. */
-const VERSION = 1;
 /** The places of the vocabulary's size and of the context in a program. */
 const [VOCABULARY_WORD, CONTEXT_WORD] = [3, 10];
-const PAGE = 65536;
-const MAX_HEADER_BYTES = 16 * 2 ** 20;
-const NOT_OURS = "write it with `edge-infer convert`";
+export { kernelModule };
 
 /** A decoder with its weights and its cache; made by `open` or `of`. */
 export class Decoder {
@@ -35,18 +37,16 @@ export class Decoder {
    * Open a weight file. A stream goes straight into the memory of the kernels: there is no other copy of the weights.
    *
    * @param {WeightSource} source The file, or where it comes from.
-   * @param {DecoderOptions} [options] `slots`: sequences that the cache holds, 1 unless given. `context`: positions kept
-   *   for each, the model's own unless given. `module`: the compiled `generation.wasm`, fetched unless given.
+   * @param {DecoderOptions} [options]
    * @returns {Promise<Decoder>}
    * @throws {InferError} `bundle_error`: it is not a weight file, or is damaged. `input_error`: `slots` or `context` is out
    *   of range. `out_of_memory`: the page has no memory for it. `fetch_error`: the source does not answer.
    */
   static async open(source, options = {}) {
-    const kernels = start(options.module ?? (await kernelModule()));
+    const { kernels, memory } = start(options.module ?? (await kernelModule()));
     const pieces = piecesOf(source);
     const head = await readHead(pieces);
     const layout = readHeader(head.bytes);
-    const memory = new KernelMemory(kernels);
     const file = memory.reserve(layout.size);
     const fill = new Filling(memory, file, layout.size);
     fill.add(head.bytes);
@@ -59,7 +59,7 @@ export class Decoder {
    * Take memory for a weight file of a known size, to be filled by who reads it.
    *
    * @param {number} size
-   * @param {WebAssembly.Module} [module] The compiled `generation.wasm`, fetched unless given.
+   * @param {WebAssembly.Module} [module] The compiled kernels, fetched unless given.
    * @returns {Promise<WeightRoom>}
    * @throws {InferError} `out_of_memory`: the page has no memory for it.
    */
@@ -90,7 +90,7 @@ export class Decoder {
    * @param {Layout} layout
    * @param {DecoderOptions} options
    */
-  constructor(kernels, memory, file, layout, { slots = 1, context }) {
+  constructor(kernels, memory, file, layout, { slots = 1, context, module, threads = 1, areFixed = false, startWorker }) {
     /** @type {DecoderConfig} */
     this.config = layout.config;
     /** @type {number} Sequences that the cache holds. */
@@ -114,12 +114,25 @@ export class Decoder {
     checkWhole("slots", slots, 1, 65536);
     checkWhole("context", this.context, 1, this.config.context);
     const [cache, scratch] = [kernels.decoder_cache_bytes(this.program, slots, this.context), kernels.decoder_scratch_bytes(this.program, this.context)];
-    memory.need(memory.end + align(cache) + scratch); // grown once: a browser may copy what is there
+    const hasTeam = threads > 1 && startWorker !== undefined && memory.isShared;
+    const [shared, stacks] = hasTeam ? [kernels.decoder_team_bytes(this.program, this.context, threads), Team.stackBytes(threads)] : [0, 0];
+    memory.need(memory.end + align(cache) + align(scratch) + align(shared) + stacks); // grown once: a browser may copy what is there
     this.cache = memory.reserve(cache);
     this.scratch = memory.reserve(scratch);
+    /** @type {Team | undefined} */
+    this.team = undefined;
+    if (hasTeam && module) {
+      this.team = new Team(kernels, memory.reserve(shared), threads, areFixed);
+      this.team.start(startWorker, module, memory.memory, memory.reserve(stacks));
+    }
     /** Where a batch, its wanted rows, the best tokens and the logits lie; set anew by every run. */
     this.places = { rows: memory.end, wanted: memory.end, logits: memory.end };
     this.wanted = 0;
+  }
+
+  /** @returns {number} How many threads compute the next token; where the number is not fixed, it changes with the load. */
+  get threads() {
+    return this.team?.threads ?? 1;
   }
 
   /**
@@ -174,10 +187,9 @@ export class Decoder {
     const memory = this.open();
     const wrong = kernels.decoder_check_rows(program, slots, context, places.rows, count, places.wanted, wanted);
     if (wrong) return this.fault(wrong, new Int32Array(memory.buffer, places.rows, 3 * count + wanted), count);
-    kernels.decoder_run(
-      ...[program, this.file, this.cache, this.scratch, slots, context],
-      ...[places.rows, count, places.wanted, wanted, places.logits],
-    );
+    const values = [program, this.file, this.cache, this.scratch, slots, context, places.rows, count, places.wanted, wanted, places.logits];
+    if (this.team && count) this.team.run(count, values);
+    else kernels.decoder_run(...values);
     this.wanted = wanted;
     return "";
   }
@@ -240,6 +252,8 @@ export class Decoder {
 
   /** Give the memory back. A second call does nothing. */
   close() {
+    this.team?.close();
+    this.team = undefined;
     this.memory = undefined;
     this.kernels = {};
   }
@@ -280,8 +294,10 @@ export class WeightRoom {
    * @param {WebAssembly.Module} module
    */
   constructor(size, module) {
-    this.kernels = start(module);
-    this.memory = new KernelMemory(this.kernels);
+    const { kernels, memory } = start(module);
+    this.module = module;
+    this.kernels = kernels;
+    this.memory = memory;
     this.file = this.memory.reserve(size);
     /** To be filled; of no use once the decoder is open. */
     this.bytes = new Uint8Array(this.memory.buffer, this.file, size);
@@ -298,210 +314,15 @@ export class WeightRoom {
   }
 
   /**
-   * @param {DecoderOptions} [options] `slots` and `context`.
+   * @param {DecoderOptions} [options]
    * @returns {Decoder} The decoder of the weights that are there now.
    * @throws {InferError} As `Decoder.open` does.
    */
   open(options = {}) {
     const layout = readHeader(this.bytes);
     if (layout.size !== this.bytes.length) throw damaged(`${this.bytes.length} of ${layout.size} bytes`);
-    return new Decoder(this.kernels, this.memory, this.file, layout, options);
+    return new Decoder(this.kernels, this.memory, this.file, layout, { ...options, module: this.module });
   }
-}
-
-/** The memory of the kernels, taken from its start on. */
-class KernelMemory {
-  /** @param {Kernels} kernels */
-  constructor(kernels) {
-    const { memory, __heap_base: base } = /** @type {{memory: WebAssembly.Memory, __heap_base: WebAssembly.Global}} */ (/** @type {unknown} */ (kernels));
-    this.memory = memory;
-    /** The first byte that nobody has taken. */
-    this.end = align(base.value);
-  }
-
-  get buffer() {
-    return /** @type {ArrayBuffer} */ (this.memory.buffer);
-  }
-
-  /**
-   * @param {number} size
-   * @returns {number} Where as many bytes begin, all zero.
-   */
-  reserve(size) {
-    const place = this.end;
-    this.need(place + size);
-    this.end = align(place + size);
-    return place;
-  }
-
-  /** @param {number} end Grow until a byte before this one is there. */
-  need(end) {
-    const pages = Math.ceil(align(end) / PAGE) - this.buffer.byteLength / PAGE;
-    if (pages <= 0) return;
-    try {
-      if (align(end) > 2 ** 32 - PAGE) throw new RangeError("WebAssembly has 4 GiB");
-      this.memory.grow(pages);
-    } catch (cause) {
-      throw new InferError(`The page has no memory for the decoder: it needs ${Math.ceil(end / 2 ** 20)} MiB`, "out_of_memory", {
-        hint: "take a smaller context, fewer slots or a smaller variant",
-        cause,
-      });
-    }
-  }
-}
-
-/** Writes a file's bytes into memory as they come. */
-class Filling {
-  /**
-   * @param {KernelMemory} memory
-   * @param {number} place
-   * @param {number} size
-   */
-  constructor(memory, place, size) {
-    this.target = new Uint8Array(memory.buffer, place, size);
-    this.reached = 0;
-  }
-
-  /** @param {Uint8Array} piece */
-  add(piece) {
-    if (this.reached + piece.length > this.target.length) throw damaged(`more than ${this.target.length} bytes`);
-    this.target.set(piece, this.reached);
-    this.reached += piece.length;
-  }
-
-  end() {
-    if (this.reached < this.target.length) throw damaged(`${this.reached} of ${this.target.length} bytes`);
-  }
-}
-
-/** @typedef {{config: DecoderConfig, program: Place, size: number}} Layout */
-
-/**
- * Read a weight file's header.
- *
- * @param {Uint8Array} bytes The file, or at least its header.
- * @returns {Layout}
- */
-export function readHeader(bytes) {
-  try {
-    const length = headerLength(bytes);
-    const header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(8, 8 + length)));
-    const config = JSON.parse(header.__metadata__.decoder);
-    const base = 8 + length;
-    let end = 0;
-    for (const [name, entry] of Object.entries(header)) {
-      if (name === "__metadata__") continue;
-      const [from, to] = entry.data_offsets;
-      if (!Number.isSafeInteger(from) || !Number.isSafeInteger(to) || from < 0 || to < from) throw new TypeError(`\`${name}\` lies at ${from} to ${to}`);
-      end = Math.max(end, to);
-    }
-    const { dtype, data_offsets: place } = header.program;
-    if (dtype !== "I32" || (base + place[0]) % 16 || (place[1] - place[0]) % 4) throw new TypeError(`its program is ${dtype} at ${place}`);
-    for (const field of ["vocab_size", "context"]) if (!Number.isInteger(config[field])) throw new TypeError(`its \`${field}\` is ${config[field]}`);
-    return { config, program: { name: "program", start: base + place[0], end: base + place[1] }, size: base + end };
-  } catch (cause) {
-    if (cause instanceof InferError) throw cause;
-    throw damaged(cause instanceof Error ? cause.message : String(cause), cause);
-  }
-}
-
-/** @param {Uint8Array} bytes At least eight. */
-function headerLength(bytes) {
-  if (bytes.length < 8) throw damaged(`${bytes.length} bytes`);
-  const view = new DataView(bytes.buffer, bytes.byteOffset, 8);
-  const length = view.getUint32(0, true);
-  if (view.getUint32(4, true) || length > MAX_HEADER_BYTES) throw damaged("its header is too long");
-  return length;
-}
-
-/**
- * @param {AsyncIterator<Uint8Array> & AsyncIterable<Uint8Array>} pieces
- * @returns {Promise<{bytes: Uint8Array, rest: AsyncIterable<Uint8Array>}>} The pieces with the header as one, and the rest.
- */
-async function readHead(pieces) {
-  let bytes = new Uint8Array();
-  for (;;) {
-    if (bytes.length >= 8 && bytes.length >= 8 + headerLength(bytes)) return { bytes, rest: pieces };
-    const { value, done } = await pieces.next();
-    if (done) throw damaged(`it ends after ${bytes.length} bytes`);
-    const joined = new Uint8Array(bytes.length + value.length);
-    joined.set(bytes);
-    joined.set(value, bytes.length);
-    bytes = joined;
-  }
-}
-
-/**
- * @param {WeightSource} source
- * @returns {AsyncGenerator<Uint8Array>}
- */
-async function* piecesOf(source) {
-  if (source instanceof ArrayBuffer) yield new Uint8Array(source);
-  else if (ArrayBuffer.isView(source)) yield new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
-  else {
-    if (source instanceof Response && !source.ok) {
-      throw new InferError(`The weight file ${source.url} is not there: status ${source.status}`, "fetch_error", { hint: "check the URL" });
-    }
-    const stream = source instanceof Blob ? source.stream() : source instanceof Response ? source.body : source;
-    if (!(stream instanceof ReadableStream)) throw new InferError("The decoder's source is neither bytes nor a stream", "input_error");
-    const reader = stream.getReader();
-    try {
-      for (;;) {
-        const { value, done } = await reader.read();
-        if (done) return;
-        yield value;
-      }
-    } finally {
-      reader.releaseLock();
-    }
-  }
-}
-
-/** @type {Promise<WebAssembly.Module> | undefined} */
-let compiled;
-
-/**
- * The kernels, compiled once for all decoders.
- *
- * @param {URL} [url] Of `generation.wasm`.
- * @returns {Promise<WebAssembly.Module>}
- * @throws {InferError} `backend_unavailable`: they cannot be fetched, or this browser cannot compile them.
- */
-export function kernelModule(url = new URL("./generation.wasm", import.meta.url)) {
-  compiled ??= load(url).catch((cause) => {
-    compiled = undefined;
-    throw new InferError(`The kernels of text generation do not load: ${cause}`, "backend_unavailable", { hint: `is ${url} there?`, cause });
-  });
-  return compiled;
-}
-
-/** @param {URL} url */
-async function load(url) {
-  return WebAssembly.compile(await downloadBytes(url, { phase: "engine" }));
-}
-
-/**
- * @param {WebAssembly.Module} module
- * @returns {Kernels}
- */
-function start(module) {
-  const kernels = /** @type {Kernels} */ (/** @type {unknown} */ (new WebAssembly.Instance(module, {}).exports));
-  const version = kernels.decoder_version?.();
-  if (version !== VERSION) throw new InferError(`The kernels of text generation are of version ${version}, expected ${VERSION}`, "backend_unavailable");
-  return kernels;
-}
-
-/**
- * @param {string} said
- * @param {unknown} [cause]
- */
-function damaged(said, cause) {
-  return new InferError(`Not a weight file of a decoder: ${said}`, "bundle_error", { hint: NOT_OURS, cause });
-}
-
-/** @param {number} place */
-function align(place) {
-  return Math.ceil(place / 64) * 64;
 }
 
 /**

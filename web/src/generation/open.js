@@ -13,6 +13,7 @@ import { TextModel } from "./text-model.js";
  * @property {string} root The URL under which `src/` and `vendor/` lie.
  * @property {string} [variant] The weights to use, such as `decoder/int8`; the smallest unless given.
  * @property {number} [context] Tokens of prompt and answer together.
+ * @property {number} [threads] The most that compute; as many as are faster unless given.
  * @property {string} [apiKey]
  * @property {boolean} keep Whether the files are kept for the next visit.
  */
@@ -32,14 +33,18 @@ import { TextModel } from "./text-model.js";
 
 /** Where nobody says how long a sequence may be: a model's own context may need gigabytes. */
 const DEFAULT_CONTEXT = 4096;
+/** `edge_infer.generation.decoder.MAX_THREADS`. */
+const MAX_THREADS = 256;
 
 /**
  * @param {Asked} asked
- * @param {{onProgress?: import("../fetch/download.js").OnProgress, signal?: AbortSignal}} [options]
+ * @param {{onProgress?: import("../fetch/download.js").OnProgress, signal?: AbortSignal, startWorker?: import("./team.js").StartWorker}} [options]
+ *   `startWorker`: of the threads; without it there is one.
  * @returns {Promise<{model: TextModel, facts: Facts}>}
- * @throws {InferError} The bundle is missing or wrong, or generates no text; `input_error`: the context is out of range.
+ * @throws {InferError} The bundle is missing or wrong, or generates no text; `input_error`: the context or the threads are out of
+ *   range; `unsupported`: there are no threads here.
  */
-export async function openTextModel({ url, root, variant: wanted, context, apiKey, keep }, { onProgress, signal } = {}) {
+export async function openTextModel({ url, root, variant: wanted, context, threads, apiKey, keep }, { onProgress, signal, startWorker } = {}) {
   const store = keep && !url.startsWith("file:") ? await openStore() : undefined;
   const { manifest, revision, isOffline } = await openBundle(url, { signal, apiKey, store });
   const definition = definitionOf(manifest);
@@ -48,17 +53,22 @@ export async function openTextModel({ url, root, variant: wanted, context, apiKe
   if (!Number.isInteger(longest) || longest < 1 || longest > definition.context) {
     throw new InferError(`\`context\` is ${longest}, expected 1 to ${definition.context}`, "input_error", { details: { option: "context" } });
   }
+  if (threads !== undefined && (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)) {
+    throw new InferError(`\`threads\` is ${threads}, expected 1 to ${MAX_THREADS}`, "input_error", { details: { option: "threads" } });
+  }
   const place = new URL(url);
   const read = (/** @type {string} */ path) => fetchFile(place, manifest, path, { signal, apiKey, store });
   const readWeights = async () => {
-    const { Decoder, WeightRoom, kernelModule } = await import("./decoder.js");
-    const module = await kernelModule();
+    const [{ Decoder, WeightRoom, kernelModule }, { threadsHere }] = await Promise.all([import("./decoder.js"), import("./team.js")]);
+    const count = startWorker ? threadsHere(threads) : threadsAlone(threads);
+    const module = await kernelModule(count > 1);
     /** @type {import("./decoder.js").WeightRoom | undefined} */
     let room;
     // The weights arrive where the kernels read them: a page has them once.
     const into = (/** @type {number} */ size) => (room = new WeightRoom(size, module)).bytes;
     const { bytes, isKept } = await fetchFile(place, manifest, variant.file, { onProgress, signal, apiKey, store, into });
-    return { isKept, open: (/** @type {{context: number}} */ options) => room?.open(options) ?? Decoder.of(bytes, { ...options, module }) };
+    const options = { context: longest, threads: count, areFixed: threads !== undefined, startWorker };
+    return { isKept, open: () => room?.open(options) ?? Decoder.of(bytes, { ...options, module }) };
   };
   const [weights, file, source] = await Promise.all([
     readWeights(),
@@ -67,7 +77,7 @@ export async function openTextModel({ url, root, variant: wanted, context, apiKe
   ]);
   const tokenizer = new Tokenizer(file.bytes);
   signal?.throwIfAborted();
-  const decoder = weights.open({ context: longest });
+  const decoder = weights.open();
   if (decoder.config.vocab_size !== definition.vocabSize) {
     decoder.close();
     throw new InferError(`\`${variant.file}\` has ${decoder.config.vocab_size} tokens, the manifest says ${definition.vocabSize}`, "bundle_error", {
@@ -95,4 +105,10 @@ export async function openTextModel({ url, root, variant: wanted, context, apiKe
       notices: [...(store?.notices ?? [])],
     },
   };
+}
+
+/** @param {number | undefined} wanted @returns {number} */
+function threadsAlone(wanted) {
+  if (wanted === undefined || wanted === 1) return 1;
+  throw new InferError(`The decoder cannot have ${wanted} threads: there are no workers here`, "unsupported", { hint: "leave `threads` out" });
 }

@@ -11,6 +11,7 @@ import { Sampler } from "./sampler.js";
  * @typedef {object} TokenDecoder What a sequence needs of a decoder.
  * @property {{vocab_size: number}} config
  * @property {number} context Positions of the cache.
+ * @property {number} threads How many compute the next token.
  * @property {(tokens: number[], slots: number[], positions: number[], wanted: number[]) => void} run
  * @property {(index: number) => Float32Array} logits
  * @property {(index: number, count: number) => import("./sampler.js").Ranked[]} top

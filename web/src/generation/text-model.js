@@ -37,6 +37,7 @@ import { Vocabulary } from "./vocabulary.js";
  * @property {string} text
  * @property {number[]} tokens
  * @property {TokenLogprob[]} logprobs Of these tokens, where they were asked for.
+ * @property {number} threads How many computed it.
  * @property {{promptTokens: number, cachedTokens: number, seed: number | bigint}} [begun] In the first piece, which has no text.
  */
 /** @typedef {Completion["finishReason"]} FinishReason */
@@ -135,8 +136,9 @@ export class TextModel {
     const grammar = format && (await import("./grammar.js")).grammarOf(format, this.#vocabulary, this.#definition.eos);
     const answer = new Answer(this.#vocabulary, options.stop, isChat);
     const job = this.#sequence.begin(ids, options, grammar);
-    yield { text: "", tokens: [], logprobs: [], begun: { promptTokens: ids.length, cachedTokens: job.cachedTokens, seed: options.seed ?? 0 } };
+    yield { text: "", tokens: [], logprobs: [], threads: this.decoder.threads, begun: { promptTokens: ids.length, cachedTokens: job.cachedTokens, seed: options.seed ?? 0 } };
     for (;;) {
+      const { threads } = this.decoder;
       const choice = job.step();
       let text = "";
       let isStopped = false;
@@ -149,7 +151,7 @@ export class TextModel {
       }
       const logprob = choice?.logprob ?? null;
       const logprobs = choice && logprob !== null ? [this.#logprob(choice, logprob)] : [];
-      yield { text, tokens: choice ? [choice.token] : [], logprobs };
+      yield { text, tokens: choice ? [choice.token] : [], logprobs, threads };
       if (job.finishReason !== null) return job.finishReason;
     }
   }

@@ -5,7 +5,7 @@ import { ROOT } from "../fetch/root.js";
 import { startCopiedWorker, startWorker } from "./start-worker.js";
 
 /** @typedef {import("./protocol.js").Reply} Reply */
-/** @typedef {import("./protocol.js").SessionRequest | import("./protocol.js").PythonRequests | import("./protocol.js").GenerationRequest} RequestBody */
+/** @typedef {import("./protocol.js").SessionRequest | import("./protocol.js").PythonRequests | import("./protocol.js").GenerationRequest | import("./protocol.js").SequenceRequest} RequestBody */
 /** @typedef {import("./start-worker.js").Script} Script */
 /**
  * @typedef {object} Waiting

@@ -11,7 +11,8 @@ import { hasWorkers } from "./start-worker.js";
 /** @typedef {import("../generation/text-model.js").Piece} Piece */
 /** @typedef {import("../generation/text-model.js").Usage} Usage */
 /** @typedef {Pick<WorkerClient, "request" | "close">} Client What answers: a worker, or this thread. */
-/** @typedef {Facts & Usage & {thread: "worker" | "own"}} GenerationReport What runs, and the tokens of all prompts and answers so far. */
+/** @typedef {Facts & Usage & {thread: "worker" | "own", threads: number}} GenerationReport What runs, how many threads computed the
+ *   last token, and the tokens of all prompts and answers so far. */
 /**
  * @typedef {object} ChatOptions
  * @property {readonly Record<string, any>[] | null} [tools] Functions that the template tells the model of; their calls come as
@@ -25,6 +26,8 @@ import { hasWorkers } from "./start-worker.js";
  * @typedef {object} GeneratorOptions
  * @property {string} [variant] The weights to use, such as `decoder/int8`; the smallest unless given.
  * @property {number} [context] Tokens of prompt and answer together; the model's own unless given, at most 4096.
+ * @property {number} [threads] Threads that compute; as many as are faster just now unless given, where the page is cross-origin
+ *   isolated, up to 4. The number changes no token.
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie; that of this module unless given.
  * @property {import("../fetch/download.js").OnProgress} [onProgress] Told how far the download has come.
  * @property {AbortSignal} [signal] Gives up the load; what has arrived until then is kept.
@@ -38,14 +41,14 @@ import { hasWorkers } from "./start-worker.js";
  * @returns {Promise<Generator>}
  * @throws {InferError} The bundle is missing or wrong, or generates no text.
  */
-export async function openGenerator(url, { variant, context, root, onProgress, signal, keep = true, apiKey }) {
+export async function openGenerator(url, { variant, context, threads, root, onProgress, signal, keep = true, apiKey }) {
   const isAlone = !hasWorkers();
   /** @type {Client} */
   const client = isAlone
     ? new (await import("../generation/requests.js")).GenerationRequests()
     : new WorkerClient("edge-infer generation", { script: "generation-worker.js", root });
   try {
-    const asked = { url, root, variant, context, apiKey, keep };
+    const asked = { url, root, variant, context, threads, apiKey, keep };
     const facts = await client.request({ kind: "open-generation", asked }, { onProgress, signal });
     return new Generator(client, facts, isAlone ? "own" : "worker");
   } catch (error) {
@@ -62,6 +65,7 @@ export class Generator {
   #thread;
   /** @type {Usage} */
   #totals = { promptTokens: 0, completionTokens: 0, cachedTokens: 0 };
+  #threads = 1;
 
   /** @param {Client} client @param {Facts} facts @param {"worker" | "own"} thread */
   constructor(client, facts, thread) {
@@ -82,7 +86,8 @@ export class Generator {
   stream(prompt, { signal, tools, templateValues, ...options } = {}) {
     const { logprobs } = options;
     const client = this.#opened();
-    return new TextStream(client, { kind: "generate", prompt, tools, templateValues, options }, signal, logprobs !== undefined && logprobs !== null && logprobs !== false, (usage) => {
+    return new TextStream(client, { kind: "generate", prompt, tools, templateValues, options }, signal, logprobs !== undefined && logprobs !== null && logprobs !== false, (usage, threads) => {
+      this.#threads = threads;
       for (const name of /** @type {(keyof Usage)[]} */ (Object.keys(usage))) this.#totals[name] += usage[name];
     });
   }
@@ -138,7 +143,7 @@ export class Generator {
 
   /** @returns {GenerationReport} What runs, and what was done so far. */
   report() {
-    return { ...this.#facts, ...this.#totals, thread: this.#thread };
+    return { ...this.#facts, ...this.#totals, thread: this.#thread, threads: this.#threads };
   }
 
   /** Give the memory back; what is generated ends. A second call does nothing. */
@@ -164,13 +169,14 @@ export class TextStream {
   /** @type {Completion} */
   #completion;
   #left = new AbortController();
+  #threads = 1;
 
   /**
    * @param {Client} client
    * @param {import("../generation/requests.js").GenerateRequest} request
    * @param {AbortSignal | undefined} signal
    * @param {boolean} hasLogprobs
-   * @param {(usage: Usage) => void} onEnd Told what it took.
+   * @param {(usage: Usage, threads: number) => void} onEnd Told what it took.
    */
   constructor(client, request, signal, hasLogprobs, onEnd) {
     this.#completion = {
@@ -215,7 +221,7 @@ export class TextStream {
    * @param {Client} client
    * @param {import("../generation/requests.js").GenerateRequest} request
    * @param {AbortSignal | undefined} signal
-   * @param {(usage: Usage) => void} onEnd
+   * @param {(usage: Usage, threads: number) => void} onEnd
    * @returns {AsyncGenerator<string, undefined>}
    */
   async *#read(client, request, signal, onEnd) {
@@ -250,12 +256,13 @@ export class TextStream {
       }
     } finally {
       left.abort();
-      onEnd(this.#completion.usage);
+      onEnd(this.#completion.usage, this.#threads);
     }
   }
 
   /** @param {Piece} piece */
-  #take({ text, tokens, logprobs, begun }) {
+  #take({ text, tokens, logprobs, begun, threads }) {
+    this.#threads = threads;
     const made = this.#completion;
     if (begun) {
       made.seed = begun.seed;

@@ -89,7 +89,8 @@
  *   | SurveyRequest | CheckRequest | TimeRequest | RememberRequest | MemoryRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {import("../generation/requests.js").GenerationRequest} GenerationRequest */
-/** @typedef {(SessionRequest | PythonRequests | GenerationRequest | AbortRequest) & {id: number}} Request */
+/** @typedef {import("../generation/sequence-requests.js").SequenceRequest} SequenceRequest */
+/** @typedef {(SessionRequest | PythonRequests | GenerationRequest | SequenceRequest | AbortRequest) & {id: number}} Request */
 
 /** @typedef {{results: Record<string, Tensor>, placed?: import("../engines/open.js").Placement}} Ran The answer to `run`; where the session now runs on something else, on what. */
 /** @typedef {{kind: "result", id: number, value: unknown}} ResultReply */

@@ -1,20 +1,10 @@
 /** Start the workers of this package, wherever its modules lie and whatever has bundled them. */
 
-import { InferError } from "../errors.js";
-import { oneFile } from "../fetch/root.js";
+import { blobOf, startOwn, workerOf } from "./own-worker.js";
+
+export { hasWorkers } from "./own-worker.js";
 
 /** @typedef {"worker.js" | "python-worker.js" | "generation-worker.js"} Script */
-
-// Its name in a page's Content-Security-Policy: `trusted-types edge-infer`.
-const POLICY = "edge-infer";
-/** @type {{createScriptURL: (address: string) => string} | undefined} */
-let policy;
-
-/** @returns {boolean} Whether this thread can start workers: a service worker and Node cannot. */
-export function hasWorkers() {
-  // onnxruntime-web puts Node's own kind of worker there, which has `ref`.
-  return typeof Worker !== "undefined" && !("ref" in Worker.prototype);
-}
 
 /**
  * @param {Script} script
@@ -23,20 +13,7 @@ export function hasWorkers() {
  * @throws {InferError} `unsupported`: there are no workers here, or the page's policy allows none.
  */
 export function startWorker(script, name) {
-  if (!hasWorkers()) {
-    throw new InferError("This needs a worker, and none can be started here", "unsupported", {
-      hint: "call it in a page or in a dedicated worker: a service worker and Node have no workers of this kind",
-    });
-  }
-  try {
-    return ownWorker(script, name);
-  } catch (error) {
-    const isForeign = error instanceof DOMException && error.name === "SecurityError";
-    if (!isForeign && !(error instanceof TypeError)) throw error;
-    // The page takes no plain address where it asks for Trusted Types; and the modules may be of another origin, such as a CDN:
-    // a worker's first script may not be, but what it imports may.
-    return workerOf(isForeign ? blobOf(oneFile.address ? inFile(script) : import.meta.url.replace(/[^/]*$/, script)) : addressOf(script), name);
-  }
+  return startOwn(() => ownWorker(script, name), script, name);
 }
 
 /**
@@ -54,59 +31,9 @@ export function startCopiedWorker(script, name, root) {
 
 /** @param {Script} script @param {string} name @returns {Worker} */
 function ownWorker(script, name) {
-  if (oneFile.address) return new Worker(inFile(script), { type: "module", name });
   // Expressions of this form: what bundles a page finds the workers by them.
   if (script === "generation-worker.js") return new Worker(new URL("./generation-worker.js", import.meta.url), { type: "module", name });
   return script === "worker.js"
     ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name })
     : new Worker(new URL("./python-worker.js", import.meta.url), { type: "module", name });
-}
-
-/** @param {Script} script @returns {string} The one file, told which worker it is. */
-function inFile(script) {
-  return `${oneFile.address}#edge-infer/${script}`;
-}
-
-/**
- * @param {Script} script
- * @returns {string} The address that a bundler has given it, which stands in `ownWorker` only.
- */
-function addressOf(script) {
-  const { Worker: real } = globalThis;
-  let address = "";
-  class Probe {
-    /** @param {URL | string} given */
-    constructor(given) {
-      address = new URL(given, globalThis.location?.href).href;
-    }
-  }
-  try {
-    globalThis.Worker = /** @type {any} */ (Probe);
-    ownWorker(script, "");
-  } finally {
-    globalThis.Worker = real;
-  }
-  return address;
-}
-
-/** @param {string} address @returns {string} A script of this origin that imports the one of another. */
-function blobOf(address) {
-  return URL.createObjectURL(new Blob([`import ${JSON.stringify(address)};`], { type: "text/javascript" }));
-}
-
-/** @param {string} address @param {string} name @returns {Worker} */
-function workerOf(address, name) {
-  const { trustedTypes } = /** @type {any} */ (globalThis);
-  try {
-    policy ??= trustedTypes?.createPolicy(POLICY, { createScriptURL: (/** @type {string} */ given) => given });
-    const worker = new Worker(policy?.createScriptURL(address) ?? address, { type: "module", name });
-    // Its first message says that it has started, and needs the address no more.
-    if (address.startsWith("blob:")) for (const kind of ["message", "error"]) worker.addEventListener(kind, () => URL.revokeObjectURL(address), { once: true });
-    return worker;
-  } catch (cause) {
-    throw new InferError(`A worker cannot be started: ${cause}`, "unsupported", {
-      hint: `let the page's Content-Security-Policy say \`trusted-types ${POLICY}\` and \`worker-src 'self' blob:\``,
-      cause,
-    });
-  }
 }

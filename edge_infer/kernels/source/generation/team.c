@@ -1,4 +1,4 @@
-/* Threads that take parts of a batch: who begins it, who joins, and how they wait. Linux alone; see team.h. */
+/* Threads that take parts of a batch: who begins it, who joins, and how they wait. On Linux, and in a page; see team.h. */
 #include "team.h"
 #if !defined(ALONE)
 #include "model.h"
@@ -11,7 +11,7 @@ struct stage {
 
 /* `gate` counts who is inside; with CLOSED nobody enters. */
 struct team {
-  int32_t threads, has_ended, fill[14];
+  int32_t threads, has_ended, joined, fill[13];
   int32_t call, idle, fill2[14];
   int32_t gate, sleepers, fill3[14];
   const struct batch *batch;
@@ -25,7 +25,15 @@ struct team {
 #define LOAD(place) __atomic_load_n(place, __ATOMIC_ACQUIRE)
 #define ADD(place, value) __atomic_add_fetch(place, value, __ATOMIC_SEQ_CST)
 
-#if defined(__x86_64__)
+#if defined(__wasm__)
+#define PAUSE() ((void)0)
+#define WAIT 0
+#define WAKE 1
+INLINE void futex(int32_t *place, int32_t operation, int32_t value) {
+  if (operation == WAIT) __builtin_wasm_memory_atomic_wait32(place, value, -1);
+  else __builtin_wasm_memory_atomic_notify(place, (uint32_t)value);
+}
+#elif defined(__x86_64__)
 #define PAUSE() __builtin_ia32_pause()
 INLINE long futex(int32_t *place, long operation, long value) {
   register long none __asm__("r10") = 0;
@@ -54,9 +62,11 @@ INLINE long futex(int32_t *place, long operation, long value) {
 }
 #endif
 
+#if !defined(WAIT)
 /* Within one process. */
 #define WAIT 128
 #define WAKE 129
+#endif
 
 int32_t team_threads(const struct team *team) { return team->threads; }
 
@@ -137,6 +147,11 @@ EXPORT void decoder_team_begin(struct team *team, int32_t threads) {
   team->gate = CLOSED;
 }
 
+#if defined(__wasm__)
+/* How many threads take part: the caller of `decoder_run_shared`, and those that have come. */
+EXPORT int32_t decoder_team_present(const struct team *team) { return 1 + LOAD(&team->joined); }
+#endif
+
 /* Let the threads of a team return from `decoder_join`. */
 EXPORT void decoder_team_end(struct team *team) {
   __atomic_store_n(&team->has_ended, 1, __ATOMIC_SEQ_CST);
@@ -147,6 +162,7 @@ EXPORT void decoder_team_end(struct team *team) {
 /* Take part in a team's batches until it ends; `index` is 1 to the number of its threads - 1. */
 EXPORT void decoder_join(struct team *team, int32_t index) {
   struct member member = {team, index, 0, 0, 0, LEAST_PATIENCE};
+  ADD(&team->joined, 1);
   for (int32_t last = 0; !LOAD(&team->has_ended);) {
     int32_t call = LOAD(&team->call);
     if (call == last) {

@@ -2,12 +2,13 @@
  *
  * A stage ends when all its parts are done, not when all threads are there: a thread that the system has put aside, or
  * that wakes late, holds nobody up unless it is in the middle of a part. Who waits looks for some microseconds, fewer
- * where that was in vain, and then sleeps (futex). WebAssembly has one thread, and none of this.
+ * where that was in vain, and then sleeps (futex). `generation.wasm` has one thread and none of this; the page's module
+ * with threads is `generation-threads.wasm`, whose memory all of its instances share.
  */
 #pragma once
 #include "lanes.h"
 
-#if defined(__wasm__)
+#if defined(__wasm__) && !defined(__wasm_atomics__)
 #define ALONE 1
 #endif
 

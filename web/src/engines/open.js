@@ -6,6 +6,7 @@ import { ROOT } from "../fetch/root.js";
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
+/** @typedef {import("../cache/stored-file.js").StoredFile} StoredFile */
 
 /**
  * @typedef {object} AnySession What the sessions of all engines have in common.
@@ -21,6 +22,7 @@ import { ROOT } from "../fetch/root.js";
 /**
  * @typedef {object} Opener
  * @property {(model: Uint8Array, variant: Variant) => Promise<AnySession>} open
+ * @property {(model: Uint8Array | StoredFile, variant: Variant) => Promise<AnySession>} [openInPlace] Where a file may lie in the storage.
  * @property {() => Placement} placement
  * @property {() => void} [abandon] Gives back what it holds, where nothing will be opened.
  */
@@ -91,7 +93,9 @@ export async function startEngine(variant, device, settings, onProgress) {
     return WebGpuOpener.start(new URL("vendor/onnxruntime-web/", settings.root), () => sharedEngine("ort", options), onProgress);
   }
   const engine = await sharedEngine("ort", options);
-  return opener(engine, (model, { options: own }) => engine.createSession(model, { config: own?.["ort-web"] }));
+  /** @type {NonNullable<Opener["openInPlace"]>} */
+  const openInPlace = async (model, { options: own }) => engine.createSession(model, { config: own?.["ort-web"] });
+  return { ...opener(engine, (model, { options: own }) => engine.createSession(model, { config: own?.["ort-web"] })), openInPlace };
 }
 
 /**

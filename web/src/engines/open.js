@@ -70,27 +70,28 @@ export async function sharedEngine(name, { root = ROOT, ...options } = {}) {
  * Start the engine for a variant, while its file is still on the way.
  *
  * @param {Variant} variant
- * @param {"auto" | "wasm" | "webgpu"} device
+ * @param {"auto" | "wasm" | "webgpu" | "webnn"} device
  * @param {EngineSettings} settings
  * @param {import("../fetch/download.js").OnProgress} [onProgress]
  * @returns {Promise<Opener>}
  * @throws {InferError} `backend_unavailable`: the engine cannot start here; `input_error`: it has no such device.
  */
 export async function startEngine(variant, device, settings, onProgress) {
-  if (!["auto", "wasm", "webgpu"].includes(device)) {
-    throw new InferError(`Device \`${device}\` is not known; choose from \`auto\`, \`wasm\`, \`webgpu\``, "input_error");
+  if (!["auto", "wasm", "webgpu", "webnn"].includes(device)) {
+    throw new InferError(`Device \`${device}\` is not known; choose from \`auto\`, \`wasm\`, \`webgpu\`, \`webnn\``, "input_error");
   }
   const options = { ...settings, onProgress };
   if (variant.format !== "onnx") {
     const engine = await sharedEngine(variant.format === "tflite" ? "litert" : "compiled", options);
     const who = variant.format === "tflite" ? "LiteRT.js runs" : "compiled models run";
-    const fallbacks = device === "webgpu" ? [`webgpu: ${who} on wasm here; WebGPU runs ONNX variants`] : [];
+    const asked = { webgpu: "WebGPU", webnn: "WebNN" }[/** @type {string} */ (device)];
+    const fallbacks = asked ? [`${device}: ${who} on wasm here; ${asked} runs ONNX variants`] : [];
     for (const said of fallbacks) console.warn(`edge-infer: ${said}`);
     return opener(engine, (model) => engine.createSession(model), fallbacks);
   }
-  if (device === "webgpu") {
+  if (device === "webgpu" || device === "webnn") {
     const { WebGpuOpener } = await import("./ort-webgpu.js");
-    return WebGpuOpener.start(new URL("vendor/onnxruntime-web/", settings.root), () => sharedEngine("ort", options), onProgress);
+    return WebGpuOpener.start(new URL("vendor/onnxruntime-web/", settings.root), () => sharedEngine("ort", options), onProgress, device);
   }
   const engine = await sharedEngine("ort", options);
   /** @type {NonNullable<Opener["openInPlace"]>} */

@@ -221,11 +221,12 @@ async function withEngine({ backend, device = "auto", settings }, variant, bring
     starting.catch(() => {}); // told where it is awaited
   };
   const precisions = device === "webgpu" ? await (await import("../engines/ort-webgpu.js")).preferredPrecisions() : undefined;
-  const formats = device === "webgpu" ? ["onnx", "compiled", "tflite"] : undefined; // the GPU runs ONNX
+  const isAccelerated = device === "webgpu" || device === "webnn";
+  const formats = isAccelerated ? ["onnx", "compiled", "tflite"] : undefined; // they run ONNX
   /** @type {import("../bundle/bundle.js").FetchedBundle | undefined} */
   let bundle;
   try {
-    const readsInPlace = (/** @type {import("../bundle/bundle.js").Variant} */ { format }) => format === "onnx" && device !== "webgpu";
+    const readsInPlace = (/** @type {import("../bundle/bundle.js").Variant} */ { format }) => format === "onnx" && !isAccelerated;
     bundle = await bring({ variant, backend, formats, precisions, onChosen, readsInPlace });
     const opener = await /** @type {Promise<Opener>} */ (/** @type {unknown} */ (starting));
     signal?.throwIfAborted();

@@ -105,9 +105,9 @@ if [ "${1:-}" = all ] && [ ! -d tests/bundlers/node_modules/next ]; then
   npm --prefix tests/bundlers ci --no-audit --no-fund
 fi
 
-# A host of Python in a page, for `make check-all`; 12 MB.
-if [ "${1:-}" = all ] && [ ! -d tests/hosts/node_modules/@pyscript/core ]; then
-  npm --prefix tests/hosts ci --no-audit --no-fund --ignore-scripts
+# The hosts of Python in a page, for `make check-all`; 300 MB.
+if [ "${1:-}" = all ]; then
+  tests/hosts/make.sh
 fi
 
 # It runs the kernels of text generation that are built for ARM.

@@ -1,7 +1,7 @@
 """Pages of others that start Python themselves: a kernel in a worker, a notebook's tasks, a script on the main thread.
 
-None of these hosts is installed here. Each test does what makes the host special: where Pyodide runs, with which
-options, how the package gets there and how code is entered. No worker has JSPI, as in Safari.
+The hosts themselves are in `test_real_hosts.py`. Each test here does what makes one special: where Pyodide runs, with
+which options, how the package gets there and how code is entered; and no worker has JSPI, as in Safari.
 """
 
 from __future__ import annotations

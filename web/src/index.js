@@ -34,8 +34,8 @@ export { InferError, Session, VERSION };
  * @property {string} [variant] The id of the variant to load; chosen unless given.
  * @property {EngineName} [backend] The engine: `ort` is onnxruntime-web for ONNX variants, `litert` is LiteRT.js for TFLite
  *   ones, `compiled` is for compiled `.wasm` files, which need no engine. By the format unless given; ONNX comes before TFLite.
- * @property {"auto" | "wasm" | "webgpu"} [device] What to run on; `auto` is `wasm`. Where `webgpu` is not to be had, or
- *   fails later, the session goes on with wasm: the console warns, and `report().fallbacks` has the reason.
+ * @property {"auto" | "wasm" | "webgpu" | "webnn"} [device] What to run on; `auto` is `wasm`. Where `webgpu` or `webnn` is not to be
+ *   had, or fails later, the session goes on with wasm: the console warns, and `report().fallbacks` has the reason.
  * @property {boolean} [strict] Whether to reject where the session would not run on `device`, instead of going on with wasm.
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`. The first session decides.
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie; that of this module unless given.

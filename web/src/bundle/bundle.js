@@ -46,7 +46,7 @@ import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
  * @property {string} name
  * @property {string} revision The sha256 of the manifest, or of a bare model.
  * @property {Variant} variant
- * @property {Uint8Array} model
+ * @property {Uint8Array | StoredFile} model Whoever opens it closes what is not in memory.
  * @property {string[]} labels
  * @property {boolean} isKept Whether the model came from the page's storage.
  * @property {boolean} isOffline Whether the server could not be reached.
@@ -54,6 +54,7 @@ import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
  * @property {string} why What decided on the variant.
  * @property {Reader} read Reads further files of the bundle.
  */
+/** @typedef {import("../cache/stored-file.js").StoredFile} StoredFile */
 /** @typedef {import("./measured.js").EngineName} EngineName */
 /** @typedef {(path: string, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>} Reader Gives a file of the bundle, checked; `manifest.json` too. */
 /** @typedef {import("./measured.js").Measurement & {why: string}} Measured */
@@ -66,6 +67,7 @@ import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
  * @property {(variant: Variant, measured?: Measured) => void} [onChosen] Told the variant before its file is fetched.
  * @property {(revision: string) => Promise<{best?: Measured, wrong: string[]}>} [measured] Asked for what a measurement says:
  *   the best way, and the variants that give wrong answers here.
+ * @property {(variant: Variant) => boolean} [readsInPlace] Whether its engine reads a large file from the storage.
  * @property {boolean} [withExamples] Whether the golden examples are fetched too.
  * @property {import("../fetch/download.js").OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
@@ -85,6 +87,7 @@ const FORMATS = { compiled: "compiled", ort: "onnx", litert: "tflite" };
 /** The format of a bare model file, by its ending. @type {Record<string, string>} */
 const BARE_FORMATS = { onnx: "onnx", ort: "onnx", tflite: "tflite", wasm: "compiled" };
 const BARE = /\.(onnx|ort|tflite|wasm)$/;
+const COPY_AGAIN = "copy or convert the bundle again";
 const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` and serve it with `edge-infer serve`";
 
 /** The file that an address names. A file that a reader has dropped has a `blob:` address, which ends in `#NAME`. @param {URL} place */
@@ -101,7 +104,7 @@ function fileOf({ protocol, pathname, hash }) {
  * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
  */
 export async function fetchBundle(url, options = {}) {
-  const { variant, backend, formats, precisions, onChosen, onProgress, signal, apiKey, store, measured, withExamples } = options;
+  const { variant, backend, formats, precisions, onChosen, onProgress, signal, apiKey, store, measured, readsInPlace, withExamples } = options;
   refuseHub(url);
   const place = new URL(url, globalThis.location?.href);
   const hint = NO_BUNDLE;
@@ -121,7 +124,13 @@ export async function fetchBundle(url, options = {}) {
   const { chosen, found, why } = decide(manifest, said, { variant, backend, formats, precisions });
   const read = (/** @type {string} */ path) =>
     fetchFile(place, manifest, path, { onProgress: path === chosen.file ? onProgress : undefined, signal, apiKey, store });
-  const content = await readContent(manifest, chosen, read, withExamples, () => onChosen?.(chosen, found));
+  const readModel = async () => {
+    const entry = manifest.files.find((file) => file.path === chosen.file);
+    const options = { onProgress, signal, hint: COPY_AGAIN, headers: keyHeader(apiKey) };
+    const isInPlace = entry && store && readsInPlace?.(chosen) && place.protocol !== "file:";
+    return (isInPlace && (await store.inPlace(fileUrl(place, chosen.file), entry, manifest.name, options))) || read(chosen.file);
+  };
+  const content = await readContent(manifest, chosen, read, withExamples, () => onChosen?.(chosen, found), readModel);
   /** @type {Reader} */
   const readMore = async (path, signal) => (path === MANIFEST ? bytes : (await fetchFile(place, manifest, path, { signal, apiKey, store })).bytes);
   return { ...content, revision, isOffline, why, read: readMore };
@@ -195,21 +204,27 @@ export async function bundleOfFiles(files, { variant, backend, formats, precisio
  * @param {(path: string) => Promise<ReadFile>} read
  * @param {boolean | undefined} withExamples
  * @param {() => void} onChosen Called before the first file is read.
+ * @param {() => Promise<{bytes: Uint8Array | StoredFile, isKept: boolean}>} [readModel] Reads the variant's file.
  */
-async function readContent({ name, labels: labelsPath, examples: examplesPath }, variant, read, withExamples, onChosen) {
+async function readContent({ name, labels: labelsPath, examples: examplesPath }, variant, read, withExamples, onChosen, readModel) {
   if (variant.external?.length) {
     throw new InferError(`Variant \`${variant.id}\` has external data, which a page cannot read`, "unsupported_model", {
       hint: "save the model as one file",
     });
   }
   onChosen();
-  const { bytes: model, isKept } = await read(variant.file);
-  const labels = labelsPath === undefined ? [] : JSON.parse(new TextDecoder().decode((await read(labelsPath)).bytes));
-  if (!Array.isArray(labels) || labels.some((label) => typeof label !== "string")) {
-    throw new InferError(`\`${labelsPath}\` is not a JSON list of texts`, "bundle_error");
+  const { bytes: model, isKept } = await (readModel ?? (() => read(variant.file)))();
+  try {
+    const labels = labelsPath === undefined ? [] : JSON.parse(new TextDecoder().decode((await read(labelsPath)).bytes));
+    if (!Array.isArray(labels) || labels.some((label) => typeof label !== "string")) {
+      throw new InferError(`\`${labelsPath}\` is not a JSON list of texts`, "bundle_error");
+    }
+    const examples = withExamples && examplesPath !== undefined ? readExamples((await read(examplesPath)).bytes) : undefined;
+    return { name, variant, model, labels, isKept, examples };
+  } catch (error) {
+    if (!(model instanceof Uint8Array)) model.close();
+    throw error;
   }
-  const examples = withExamples && examplesPath !== undefined ? readExamples((await read(examplesPath)).bytes) : undefined;
-  return { name, variant, model, labels, isKept, examples };
 }
 
 /**
@@ -489,7 +504,7 @@ function unreadable(what, backend, found) {
 export async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store, into }) {
   const entry = manifest.files.find((file) => file.path === path);
   if (!entry) throw wrong(`does not list \`${path}\``);
-  const options = { onProgress, signal, hint: "copy or convert the bundle again", headers: keyHeader(apiKey), into };
+  const options = { onProgress, signal, hint: COPY_AGAIN, headers: keyHeader(apiKey), into };
   const url = fileUrl(place, path);
   if (url.protocol === "file:") return { bytes: await readChecked(url, entry), isKept: false };
   if (store) return store.file(url, entry, manifest.name, options);

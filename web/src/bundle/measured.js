@@ -9,7 +9,7 @@
  *   measured side by side. */
 /** @typedef {Way & {reason: string, isWrong: boolean}} Failure A way that fails; where `isWrong`, it runs and gives other than the golden outputs. */
 /** @typedef {{rows: Measurement[], wrong: Way[]}} Measured Ways that work, and ways that give wrong answers. */
-/** @typedef {{variant?: string, backend?: Way["backend"], device?: "auto" | Way["device"], threads?: number}} Asked */
+/** @typedef {{variant?: string, backend?: Way["backend"], device?: "auto" | "webnn" | Way["device"], threads?: number}} Asked */
 
 const FORMAT = 1;
 

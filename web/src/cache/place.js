@@ -14,10 +14,12 @@
  * @property {(name: string) => Promise<void>} remove
  * @property {() => Promise<string[]>} names
  * @property {(name: string) => Promise<number>} size How many bytes it has; 0 where nothing was written.
+ * @property {(name: string) => Promise<Access | null>} [access] Opens it for reading and writing, for nobody else until it is
+ *   closed; null where another tab has it open.
  */
 
-/** @typedef {{truncate: (size: number) => void, write: (bytes: Uint8Array, options: {at: number}) => number,
- *   flush: () => void, close: () => void}} Access */
+/** @typedef {{truncate: (size: number) => void, write: (bytes: Uint8Array, options: {at: number}) => number, getSize: () => number,
+ *   read: (bytes: Uint8Array, options: {at: number}) => number, flush: () => void, close: () => void}} Access */
 /** @typedef {{createSyncAccessHandle: () => Promise<Access>}} SyncHandle What TypeScript knows in workers only. */
 
 const FOLDER = "edge-infer";
@@ -51,6 +53,10 @@ export async function openPlace() {
 async function openFiles() {
   const root = await navigator.storage.getDirectory();
   const folder = await root.getDirectoryHandle(FOLDER, { create: true });
+  const opened = async (/** @type {string} */ name) => {
+    const handle = await folder.getFileHandle(name, { create: true });
+    return await /** @type {SyncHandle} */ (/** @type {unknown} */ (handle)).createSyncAccessHandle();
+  };
   return {
     kind: "opfs",
     async read(name, into) {
@@ -66,9 +72,14 @@ async function openFiles() {
         at += value.length;
       }
     },
+    async access(name) {
+      return await opened(name).catch((error) => {
+        if (error instanceof DOMException && error.name === "NoModificationAllowedError") return null;
+        throw error;
+      });
+    },
     async write(name, offset, bytes) {
-      const handle = await folder.getFileHandle(name, { create: true });
-      const access = await /** @type {SyncHandle} */ (/** @type {unknown} */ (handle)).createSyncAccessHandle();
+      const access = await opened(name);
       try {
         access.truncate(offset);
         if (access.write(bytes, { at: offset }) !== bytes.length) throw new DOMException("no room", "QuotaExceededError");

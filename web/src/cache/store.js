@@ -7,6 +7,7 @@
  */
 
 import { PYTHON_IMAGE, openPlace } from "./place.js";
+import { bring } from "./stored-file.js";
 import { goodBytes, transfer } from "../fetch/transfer.js";
 
 /** @typedef {import("../fetch/transfer.js").FileEntry} FileEntry */
@@ -23,6 +24,8 @@ const INDEX = "index.json";
 const LOCK = "edge-infer";
 // Storage is not exact to the byte: file systems round up.
 const MARGIN = 1.02;
+// Smaller files are read as a whole, which is quicker.
+const MIN_IN_PLACE = 16 * 2 ** 20;
 
 /** What this page keeps; opened by `openStore`. */
 export class Store {
@@ -72,6 +75,30 @@ export class Store {
       const have = found?.subarray(0, good);
       const into = target && (() => target);
       return { bytes: await transfer(url, entry, { ...options, have, onPart, into }), isKept: false };
+    });
+  }
+
+  /**
+   * Bring a large file into the storage, as `file` does, and leave it there, to be read where it is wanted.
+   *
+   * @param {URL} url
+   * @param {FileEntry} entry
+   * @param {string} model
+   * @param {import("../fetch/transfer.js").TransferOptions} options
+   * @returns {Promise<{bytes: import("./stored-file.js").StoredFile, isKept: boolean} | undefined>} Undefined where it is small, where
+   *   the storage has no room or cannot be read so, and where another tab reads it.
+   */
+  async inPlace(url, entry, model, options) {
+    if (entry.size < MIN_IN_PLACE || !entry.parts?.length) return undefined;
+    return locked(`${LOCK}/${entry.sha256}`, options.signal, async () => {
+      const access = await this.place.access?.(entry.sha256);
+      if (!access) return undefined;
+      const found = await bring(access, url, entry, { ...options, makeRoom: (bytes) => this.makeRoom(entry, bytes) });
+      if (!found) return undefined;
+      await this.note(entry, model);
+      const file = entry.path.split("/").pop() ?? "";
+      if (found.isKept) options.onProgress?.({ phase: "model", file, loaded: entry.size, total: entry.size, cached: true });
+      return { bytes: found.file, isKept: found.isKept };
     });
   }
 

@@ -4,14 +4,14 @@
 
 /**
  * @param {import("../bundle/bundle.js").EngineName} engine
- * @param {"wasm" | "webgpu"} device
+ * @param {"wasm" | "webgpu" | "webnn"} device
  * @param {string} root The URL under which `vendor/` lies.
  * @returns {Promise<EngineFile[]>} Those that are of some size.
  */
 export async function filesFor(engine, device, root) {
   /** @type {[folder: string, name: string, bytes: number][]} */
   let files = [];
-  if (engine === "ort" && device === "webgpu") {
+  if (engine === "ort" && device !== "wasm") {
     const { module, bytes } = (await import("./ort-webgpu.js")).buildOfThisBrowser();
     files = [["onnxruntime-web", `${module}.wasm`, bytes]];
   } else if (engine === "ort") {

@@ -6,6 +6,7 @@
  */
 
 /** @typedef {{number: number, wire: number, tag: number, start: number, end: number}} Field Where it begins, and where its content does and ends. */
+/** @typedef {{length: number, at: (index: number) => number | undefined, subarray: (start: number, end: number) => Uint8Array}} Source A file that need not be in memory. */
 /** @typedef {{graph: Uint8Array<ArrayBuffer>, name: string}} Apart The file without its large weights, and the name by which it refers to them. */
 
 const [GRAPH, INITIALIZER, RAW_DATA, EXTERNAL_DATA, DATA_LOCATION] = [7, 5, 9, 13, 14];
@@ -18,7 +19,7 @@ const NAME = "edge-infer-weights";
 const MIN_BYTES = 65_536;
 
 /**
- * @param {Uint8Array} model The bytes of an `.onnx` file.
+ * @param {Source} model The bytes of an `.onnx` file.
  * @param {number} [minBytes]
  * @returns {Apart | undefined} Undefined where it has no large weights, or is no such file: then the engine says what is wrong.
  */
@@ -51,7 +52,7 @@ export function weightsApart(model, minBytes = MIN_BYTES) {
 /**
  * Write a message again, with other contents for some of its fields.
  *
- * @param {Uint8Array} bytes
+ * @param {Source} bytes
  * @param {number} start
  * @param {number} end
  * @param {number} number That of the fields.
@@ -75,7 +76,7 @@ function rewritten(bytes, start, end, number, change) {
 }
 
 /**
- * @param {Uint8Array} bytes
+ * @param {Source} bytes
  * @param {number} start
  * @param {number} end
  * @returns {Generator<Field>}
@@ -97,7 +98,7 @@ function* fieldsOf(bytes, start, end) {
 }
 
 /**
- * @param {Uint8Array} bytes
+ * @param {Source} bytes
  * @param {number} at
  * @param {number} end
  * @returns {[value: number, end: number]} The value is not exact above 2^53, where it is larger than any file.
@@ -105,8 +106,9 @@ function* fieldsOf(bytes, start, end) {
 function readVarint(bytes, at, end) {
   let value = 0;
   for (let i = 0; i < 10 && at + i < end; i++) {
-    value += (bytes[at + i] & 127) * 2 ** (7 * i);
-    if (bytes[at + i] < 128) return [value, at + i + 1];
+    const byte = /** @type {number} */ (bytes.at(at + i));
+    value += (byte & 127) * 2 ** (7 * i);
+    if (byte < 128) return [value, at + i + 1];
   }
   throw new RangeError("not a number of protobuf");
 }

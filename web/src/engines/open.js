@@ -6,6 +6,7 @@ import { ROOT } from "../fetch/root.js";
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
+/** @typedef {import("../cache/stored-file.js").StoredFile} StoredFile */
 
 /**
  * @typedef {object} AnySession What the sessions of all engines have in common.
@@ -22,6 +23,7 @@ import { ROOT } from "../fetch/root.js";
 /**
  * @typedef {object} Opener
  * @property {(model: Uint8Array, variant: Variant) => Promise<AnySession>} open
+ * @property {(model: Uint8Array | StoredFile, variant: Variant) => Promise<AnySession>} [openInPlace] Where a file may lie in the storage.
  * @property {() => Placement} placement
  * @property {(session: AnySession) => number | null} [memory] The bytes that the engine's memory holds, or that of a session where each has its own.
  * @property {() => void} [abandon] Gives back what it holds, where nothing will be opened.
@@ -70,30 +72,33 @@ export async function sharedEngine(name, { root = ROOT, ...options } = {}) {
  * Start the engine for a variant, while its file is still on the way.
  *
  * @param {Variant} variant
- * @param {"auto" | "wasm" | "webgpu"} device
+ * @param {"auto" | "wasm" | "webgpu" | "webnn"} device
  * @param {EngineSettings} settings
  * @param {import("../fetch/download.js").OnProgress} [onProgress]
  * @returns {Promise<Opener>}
  * @throws {InferError} `backend_unavailable`: the engine cannot start here; `input_error`: it has no such device.
  */
 export async function startEngine(variant, device, settings, onProgress) {
-  if (!["auto", "wasm", "webgpu"].includes(device)) {
-    throw new InferError(`Device \`${device}\` is not known; choose from \`auto\`, \`wasm\`, \`webgpu\``, "input_error");
+  if (!["auto", "wasm", "webgpu", "webnn"].includes(device)) {
+    throw new InferError(`Device \`${device}\` is not known; choose from \`auto\`, \`wasm\`, \`webgpu\`, \`webnn\``, "input_error");
   }
   const options = { ...settings, onProgress };
   if (variant.format !== "onnx") {
     const engine = await sharedEngine(variant.format === "tflite" ? "litert" : "compiled", options);
     const who = variant.format === "tflite" ? "LiteRT.js runs" : "compiled models run";
-    const fallbacks = device === "webgpu" ? [`webgpu: ${who} on wasm here; WebGPU runs ONNX variants`] : [];
+    const asked = { webgpu: "WebGPU", webnn: "WebNN" }[/** @type {string} */ (device)];
+    const fallbacks = asked ? [`${device}: ${who} on wasm here; ${asked} runs ONNX variants`] : [];
     for (const said of fallbacks) console.warn(`edge-infer: ${said}`);
     return opener(engine, (model) => engine.createSession(model), fallbacks);
   }
-  if (device === "webgpu") {
+  if (device === "webgpu" || device === "webnn") {
     const { WebGpuOpener } = await import("./ort-webgpu.js");
-    return WebGpuOpener.start(new URL("vendor/onnxruntime-web/", settings.root), () => sharedEngine("ort", options), onProgress);
+    return WebGpuOpener.start(new URL("vendor/onnxruntime-web/", settings.root), () => sharedEngine("ort", options), onProgress, device);
   }
   const engine = await sharedEngine("ort", options);
-  return opener(engine, (model, { options: own }) => engine.createSession(model, { config: own?.["ort-web"] }));
+  /** @type {NonNullable<Opener["openInPlace"]>} */
+  const openInPlace = async (model, { options: own }) => engine.createSession(model, { config: own?.["ort-web"] });
+  return { ...opener(engine, (model, { options: own }) => engine.createSession(model, { config: own?.["ort-web"] })), openInPlace };
 }
 
 /**

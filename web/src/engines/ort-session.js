@@ -6,6 +6,7 @@ import { weightsApart } from "./onnx-weights.js";
 import { OrtCall } from "./ort-call.js";
 import { EngineTensor } from "./ort-heap.js";
 
+/** @typedef {import("../cache/stored-file.js").StoredFile} StoredFile */
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("../tensors.js").NumberArray} NumberArray */
@@ -56,7 +57,7 @@ function isSame(shape, other) {
 export class OrtSession {
   /**
    * @param {OrtHeap} heap
-   * @param {Uint8Array} model The bytes of an `.onnx` or `.ort` file.
+   * @param {Uint8Array | StoredFile} model The bytes of an `.onnx` or `.ort` file.
    * @param {SessionOptions} [options]
    * @param {boolean} [isReserved] Whether they lie in the heap already, by `OrtEngine.reserve`; then they are freed.
    * @throws {InferError} `unsupported_model`: the engine cannot load it; the message is ONNX Runtime's.
@@ -231,7 +232,7 @@ function copyOut(call, index, name, target, spare) {
 
 /**
  * @param {OrtHeap} heap
- * @param {Uint8Array} model
+ * @param {Uint8Array | StoredFile} model
  * @param {SessionOptions} options
  * @param {boolean} isReserved
  * @returns {number}
@@ -246,7 +247,7 @@ function createSession(heap, model, options, isReserved) {
   const texts = [];
   const text = (/** @type {string} */ value) => texts[texts.push(heap.allocText(value)) - 1];
   const apart = weightsApart(model);
-  const [place, size] = [model.byteOffset, model.byteLength];
+  const [place, size] = [isInMemory(model) ? model.byteOffset : 0, model.byteLength];
   /** What lies in the engine's memory. @type {number[]} */
   const held = isReserved ? [place] : [];
   const settings = module._OrtCreateSessionOptions(
@@ -276,8 +277,10 @@ function createSession(heap, model, options, isReserved) {
     for (const [name, bytes] of Object.entries(externalData)) module.mountExternalData(name, bytes);
     if (apart) {
       // The engine's memory may move as it grows, and a file that lies in it with it.
-      const subarray = (/** @type {number} */ from, /** @type {number} */ to) => module.HEAPU8.subarray(place + from, place + to);
-      module.mountExternalData(apart.name, isReserved ? { byteLength: size, subarray } : model);
+      const inHeap = (/** @type {number} */ from, /** @type {number} */ to) => module.HEAPU8.subarray(place + from, place + to);
+      const inStorage = (/** @type {number} */ from, /** @type {number} */ to) => /** @type {StoredFile} */ (model).lend(from, to);
+      const subarray = isInMemory(model) ? inHeap : inStorage;
+      module.mountExternalData(apart.name, isInMemory(model) && !isReserved ? model : { byteLength: size, subarray });
       held.push(heap.alloc(apart.graph.byteLength));
       module.HEAPU8.set(apart.graph, held[held.length - 1]);
       const handle = module._OrtCreateSession(held[held.length - 1], apart.graph.byteLength, settings);
@@ -287,7 +290,7 @@ function createSession(heap, model, options, isReserved) {
     const data = isReserved ? place : heap.alloc(size);
     if (!isReserved) {
       held.push(data);
-      module.HEAPU8.set(model, data);
+      copyTo(heap, data, model);
     }
     const handle = module._OrtCreateSession(data, size, settings);
     if (handle === 0) throw explain(heap.error("The engine cannot load the model", "unsupported_model"));
@@ -297,6 +300,21 @@ function createSession(heap, model, options, isReserved) {
     if (settings !== 0) module._OrtReleaseSessionOptions(settings);
     for (const pointer of [...held, ...texts]) heap.free(pointer);
   }
+}
+
+/** @param {Uint8Array | StoredFile} model @returns {model is Uint8Array} */
+function isInMemory(model) {
+  return model instanceof Uint8Array;
+}
+
+/**
+ * @param {OrtHeap} heap
+ * @param {number} data
+ * @param {Uint8Array | StoredFile} model
+ */
+function copyTo({ module }, data, model) {
+  const step = isInMemory(model) ? model.length : 2 ** 20;
+  for (let at = 0; at < model.length; at += step) module.HEAPU8.set(model.subarray(at, Math.min(at + step, model.length)), data + at);
 }
 
 /**

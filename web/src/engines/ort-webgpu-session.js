@@ -29,6 +29,7 @@ import { arrayOver, checkInputs, checkNames } from "../tensors.js";
  */
 /** @typedef {{lost: Promise<{reason: string, message: string}>, destroy: () => void,
  *   features: ReadonlySet<string>}} GpuDevice */
+/** @typedef {"webgpu" | "webnn"} Accelerator */
 
 /** A model on the GPU, until that fails. */
 export class WebGpuSession {
@@ -38,8 +39,10 @@ export class WebGpuSession {
    * @param {GpuDevice} gpu
    * @param {(() => Promise<OrtSession>) | null} openWasm Where to go on; null where the caller does that.
    * @param {string[]} fallbacks
+   * @param {Accelerator} [kind]
    */
-  constructor(ort, own, gpu, openWasm, fallbacks) {
+  constructor(ort, own, gpu, openWasm, fallbacks, kind = "webgpu") {
+    this.kind = kind;
     this.ort = ort;
     this.own = own;
     this.gpu = gpu;
@@ -57,14 +60,14 @@ export class WebGpuSession {
     /** Why the GPU is gone. @type {InferError | undefined} */
     this.lost = undefined;
     gpu.lost.then(({ reason, message }) => {
-      this.lost = new InferError(`the GPU was lost (${reason}): ${message}`, "execution_error");
+      this.lost = new InferError(`${kind === "webgpu" ? "the GPU" : "its context"} was lost (${reason}): ${message}`, "execution_error");
       this.interrupt?.(this.lost);
     });
   }
 
   /** @returns {string} The device that the next run uses. */
   get device() {
-    return this.wasm ? "wasm" : "webgpu";
+    return this.wasm ? "wasm" : this.kind;
   }
 
   /**
@@ -120,7 +123,7 @@ export class WebGpuSession {
     try {
       const results = /** @type {Record<string, Tensor>} */ (wasm.run(feeds, { outputs }));
       this.wasm = wasm;
-      this.fallbacks.push(warned(error));
+      this.fallbacks.push(warned(error, this.kind));
       return results;
     } finally {
       if (!this.wasm) wasm.close(); // the model fails on both: it is not the GPU's fault
@@ -171,13 +174,14 @@ function specOf({ name, type, shape }) {
 }
 
 /**
- * Say loudly that WebGPU is not used.
+ * Say loudly that the accelerator is not used.
  *
  * @param {unknown} error
+ * @param {Accelerator} [kind]
  * @returns {string} What the report says.
  */
-export function warned(error) {
-  const said = `webgpu: ${firstLine(error)}`;
+export function warned(error, kind = "webgpu") {
+  const said = `${kind}: ${firstLine(error)}`;
   console.warn(`edge-infer: ${said}; going on with wasm`);
   return said;
 }

@@ -13,6 +13,7 @@ import { WebGpuSession, firstLine, warned } from "./ort-webgpu-session.js";
 /** @typedef {import("./ort-webgpu-session.js").OrtJs} OrtJs */
 /** @typedef {import("./ort-webgpu-session.js").OrtJsSession} OrtJsSession */
 /** @typedef {import("./ort-webgpu-session.js").GpuDevice} GpuDevice */
+/** @typedef {import("./ort-webgpu-session.js").Accelerator} Accelerator */
 
 const VERSION = "1.30.0";
 // Files of onnxruntime-web, without their endings: the interface, and the wasm module that it drives.
@@ -95,15 +96,37 @@ export async function preferredPrecisions() {
   return adapter?.features.has("shader-f16") ? ["fp16", ...others] : [...others, "fp16"];
 }
 
-/** Opens sessions on WebGPU, or in the plain build where that is not to be had. */
+/**
+ * Ask for a context of WebNN, which runs models on what the system has: an NPU, a GPU or its own kernels.
+ *
+ * @returns {Promise<GpuDevice & {context: unknown}>}
+ * @throws {InferError} `backend_unavailable`, with the reason.
+ */
+async function requestContext() {
+  const { ml } = /** @type {any} */ (navigator);
+  if (!ml) {
+    throw new InferError("this browser has no WebNN, or the page is not served by https or from localhost", "backend_unavailable");
+  }
+  const context = await ml.createContext({ powerPreference: "high-performance" }).catch((/** @type {unknown} */ cause) => {
+    throw new InferError(`the browser gives no context: ${firstLine(cause)}`, "backend_unavailable", { cause });
+  });
+  /** @type {Promise<{message?: string}>} */
+  const gone = context.lost ?? new Promise(() => {});
+  const lost = gone.then((info) => ({ reason: "context", message: info?.message ?? "" }));
+  return { context, lost, destroy: () => context.destroy?.(), features: new Set() };
+}
+
+/** Opens sessions on WebGPU or WebNN, or in the plain build where that is not to be had. */
 export class WebGpuOpener {
   /**
    * @param {() => Promise<OrtEngine>} startWasm Starts the plain build.
    * @param {OrtJs | undefined} ort
    * @param {GpuDevice | undefined} gpu
    * @param {string[]} fallbacks
+   * @param {Accelerator} [kind]
    */
-  constructor(startWasm, ort, gpu, fallbacks) {
+  constructor(startWasm, ort, gpu, fallbacks, kind = "webgpu") {
+    this.kind = kind;
     this.startWasm = startWasm;
     this.ort = ort;
     this.gpu = gpu;
@@ -118,20 +141,21 @@ export class WebGpuOpener {
    * @param {URL} base The folder of onnxruntime-web's files.
    * @param {() => Promise<OrtEngine>} startWasm
    * @param {import("../fetch/download.js").OnProgress} [onProgress]
+   * @param {Accelerator} [kind]
    * @returns {Promise<WebGpuOpener>}
    */
-  static async start(base, startWasm, onProgress) {
+  static async start(base, startWasm, onProgress, kind = "webgpu") {
     /** @type {GpuDevice | undefined} */
     let gpu;
     try {
-      gpu = await requestDevice();
+      gpu = await (kind === "webnn" ? requestContext() : requestDevice());
       const ort = await sharedInterface(base);
       const { module, bytes } = buildOfThisBrowser();
       onProgress?.({ phase: "engine", file: `${module}.wasm`, loaded: 0, total: bytes });
-      return new WebGpuOpener(startWasm, ort, gpu, []);
+      return new WebGpuOpener(startWasm, ort, gpu, [], kind);
     } catch (error) {
       gpu?.destroy();
-      return new WebGpuOpener(startWasm, undefined, undefined, [warned(error)]);
+      return new WebGpuOpener(startWasm, undefined, undefined, [warned(error, kind)], kind);
     }
   }
 
@@ -175,12 +199,12 @@ export class WebGpuOpener {
     const { ort, gpu } = this;
     if (ort && gpu) {
       try {
-        checkHalf(gpu, variant);
+        if (this.kind === "webgpu") checkHalf(gpu, variant);
         const own = await createSession(ort, model, gpu, config);
-        this.session = new WebGpuSession(ort, own, gpu, openWasm, this.fallbacks);
+        this.session = new WebGpuSession(ort, own, gpu, openWasm, this.fallbacks, this.kind);
         return this.session;
       } catch (error) {
-        this.fallbacks.push(warned(error));
+        this.fallbacks.push(warned(error, this.kind));
         gpu.destroy();
       }
     }
@@ -188,9 +212,9 @@ export class WebGpuOpener {
   }
 
   placement() {
-    const device = this.session && !this.session.wasm ? "webgpu" : "wasm";
-    const threads = device === "webgpu" ? 0 : (this.wasm?.threads ?? 1);
-    const threadsWhy = device === "webgpu" ? "the GPU computes" : (this.wasm?.threadsWhy ?? "");
+    const device = this.session && !this.session.wasm ? this.kind : "wasm";
+    const threads = device !== "wasm" ? 0 : (this.wasm?.threads ?? 1);
+    const threadsWhy = device === "webgpu" ? "the GPU computes" : device === "webnn" ? "the system computes" : (this.wasm?.threadsWhy ?? "");
     return { name: "ort-web", version: VERSION, device, threads, threadsWhy, fallbacks: [...this.fallbacks] };
   }
 }
@@ -198,15 +222,18 @@ export class WebGpuOpener {
 /**
  * @param {OrtJs} ort
  * @param {Uint8Array} model
- * @param {GpuDevice} device
+ * @param {GpuDevice & {context?: unknown}} device
  * @param {Record<string, string> | undefined} config
  * @returns {Promise<OrtJsSession>}
  */
 async function createSession(ort, model, device, config) {
+  const { context } = device;
+  // What WebNN leaves would run on this build's CPU kernels, which are slower than the plain build's: all of a model, or none.
+  const settings = context ? { ...config, "session.disable_cpu_ep_fallback": "1" } : config;
   const session = await ort.InferenceSession.create(model, {
-    executionProviders: [{ name: "webgpu", device }],
+    executionProviders: [context ? { name: "webnn", context } : { name: "webgpu", device }],
     logSeverityLevel: 4,
-    extra: config ? { session: nested(config) } : undefined,
+    extra: settings ? { session: nested(settings) } : undefined,
   });
   for (const { name, isTensor } of [...session.inputMetadata, ...session.outputMetadata]) {
     if (isTensor) continue;

@@ -49,7 +49,7 @@ export class StallTimer {
   /**
    * Wait for the next piece of a body.
    *
-   * @param {ReadableStreamDefaultReader<Uint8Array>} reader
+   * @param {Pick<ReadableStreamDefaultReader<Uint8Array>, "read">} reader
    * @returns {Promise<ReadableStreamReadResult<Uint8Array>>}
    * @throws {Cut} The connection was closed, or nothing came in time.
    */

@@ -7,11 +7,17 @@ import { sha256, unshared } from "./sha256.js";
 /** The bytes of a part; `edge_infer.bundle.manifest.PART_SIZE`. */
 export const PART_BYTES = 2 ** 20;
 
+const PIECE_BYTES = 2 ** 18;
+// How far a download may run ahead of what was checked and written.
+const MOST_UNCHECKED = 4 * PART_BYTES;
+
 /** @typedef {{path: string, size: number, sha256: string, parts?: string[]}} FileEntry A file as a manifest lists it. */
 /** @typedef {import("./download.js").OnProgress} OnProgress */
 /**
  * @typedef {object} TransferOptions
  * @property {Uint8Array} [have] The good parts that are there already.
+ * @property {number} [good] How many bytes are good already, where they are not given by `have`.
+ * @property {boolean} [passOn] Whether a part is let go once `onPart` has it: then nothing is returned, and little is held.
  * @property {(size: number) => Uint8Array<ArrayBuffer>} [into] Gives the memory for the file; it stays where it is until the end.
  * @property {(offset: number, bytes: Uint8Array<ArrayBuffer>) => Promise<void>} [onPart] Told each part that was checked.
  * @property {OnProgress} [onProgress]
@@ -20,6 +26,72 @@ export const PART_BYTES = 2 ** 20;
  * @property {Record<string, string>} [headers] What to send with each request.
  * @property {number} [stallMs] How long a server may send nothing; 30 s unless given.
  */
+
+/** @typedef {{bytes: Uint8Array<ArrayBuffer> | Window, good: number}} State */
+
+/**
+ * Read a body into the same memory again and again, where the browser can; its pieces would wait for the garbage collector.
+ *
+ * @param {ReadableStream<Uint8Array<ArrayBuffer>>} body
+ * @returns {Pick<ReadableStreamDefaultReader<Uint8Array>, "read" | "cancel">} A piece is valid until the next one is asked for.
+ */
+function readerOfOneBuffer(body) {
+  let reader;
+  try {
+    reader = body.getReader({ mode: "byob" });
+  } catch {
+    return body.getReader();
+  }
+  const own = reader;
+  let buffer = new ArrayBuffer(PIECE_BYTES);
+  const read = async () => {
+    const { value, done } = await own.read(new Uint8Array(buffer));
+    if (value) buffer = value.buffer;
+    return done ? { value: undefined, done } : { value, done };
+  };
+  return { read, cancel: (reason) => own.cancel(reason) };
+}
+
+/** The parts of a file that are on their way: those before are let go. */
+class Window {
+  /** @type {Map<number, Uint8Array<ArrayBuffer>>} */
+  parts = new Map();
+  /** Used again: what is let go waits for the garbage collector. @type {Uint8Array<ArrayBuffer>[]} */
+  spare = [];
+
+  /**
+   * @param {Uint8Array} bytes
+   * @param {number} at
+   */
+  set(bytes, at) {
+    for (let from = 0; from < bytes.length; ) {
+      const [number, offset] = [Math.floor((at + from) / PART_BYTES), (at + from) % PART_BYTES];
+      const part = this.parts.get(number) ?? this.spare.pop() ?? new Uint8Array(PART_BYTES);
+      this.parts.set(number, part);
+      const end = Math.min(bytes.length, from + PART_BYTES - offset);
+      part.set(bytes.subarray(from, end), offset);
+      from = end;
+    }
+  }
+
+  /**
+   * @param {number} start
+   * @param {number} end In the same part.
+   * @returns {Uint8Array<ArrayBuffer>}
+   */
+  subarray(start, end) {
+    const offset = start % PART_BYTES;
+    return (this.parts.get(Math.floor(start / PART_BYTES)) ?? new Uint8Array(0)).subarray(offset, offset + end - start);
+  }
+
+  /** @param {number} end The start of the first part that is kept. */
+  drop(end) {
+    const number = Math.ceil(end / PART_BYTES) - 1;
+    const part = this.parts.get(number);
+    if (part) this.spare.push(part);
+    this.parts.delete(number);
+  }
+}
 
 /**
  * Count the leading bytes that are right.
@@ -48,10 +120,11 @@ export async function goodBytes(bytes, entry) {
  * @throws {InferError} `fetch_error` or `integrity_error`; the signal's reason where it is aborted.
  */
 export async function transfer(url, entry, options) {
-  const { have, into } = options;
-  const bytes = into?.(entry.size) ?? new Uint8Array(entry.size);
+  const { have, into, passOn, good = have?.length ?? 0 } = options;
+  const bytes = passOn ? new Uint8Array(0) : (into?.(entry.size) ?? new Uint8Array(entry.size));
   if (have && have.buffer !== bytes.buffer) bytes.set(have);
-  const state = { bytes, good: options.have?.length ?? 0 };
+  /** @type {State} */
+  const state = { bytes: passOn ? new Window() : bytes, good };
   /** What was wrong where an answer ended early. */
   let short = "";
   for (let failures = 0; state.good < entry.size || entry.size === 0; ) {
@@ -85,7 +158,7 @@ export async function transfer(url, entry, options) {
  *
  * @param {URL} url
  * @param {FileEntry} entry
- * @param {{bytes: Uint8Array<ArrayBuffer>, good: number}} state
+ * @param {State} state
  * @param {TransferOptions} options
  */
 async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", headers, stallMs }) {
@@ -94,7 +167,8 @@ async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", 
   // A server without ranges sends the file from its start.
   if (response.status !== 206) state.good = 0;
   const file = entry.path.split("/").pop() ?? "";
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const body = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (response.body);
+  const reader = state.bytes instanceof Window ? readerOfOneBuffer(body) : body.getReader();
   const from = state.good;
   let at = from;
   // Checked beside the reading: a stream that is cut drops what nobody has read yet.
@@ -112,6 +186,7 @@ async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", 
       const there = at;
       checked = checked.then(() => check(entry, url, state, there, onPart)).catch((error) => void (failure ??= error));
       onProgress?.({ phase: "model", file, loaded: at, total: entry.size, cached: false });
+      if (at - state.good > MOST_UNCHECKED) await checked;
     }
   } catch (error) {
     await reader.cancel().catch(() => {}); // a stream that was cut cannot be cancelled, and need not be
@@ -124,7 +199,7 @@ async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", 
     const short = wrong(entry, url, `${at} bytes`, `${entry.size} bytes`);
     throw entry.parts?.length && mayBeCut(response, at - from) ? new Cut(ENDED_EARLY, { cause: short }) : short;
   }
-  if (entry.size === 0 && entry.sha256 !== (await sha256(state.bytes))) throw wrong(entry, url, "0 bytes", `sha256 ${entry.sha256}`);
+  if (entry.size === 0 && entry.sha256 !== (await sha256(state.bytes.subarray(0, 0)))) throw wrong(entry, url, "0 bytes", `sha256 ${entry.sha256}`);
 }
 
 /**
@@ -174,7 +249,7 @@ async function start(url, from, signal, hint, more) {
  *
  * @param {FileEntry} entry
  * @param {URL} url
- * @param {{bytes: Uint8Array<ArrayBuffer>, good: number}} state
+ * @param {State} state
  * @param {number} at How many bytes are there.
  * @param {TransferOptions["onPart"]} onPart
  */
@@ -192,6 +267,7 @@ async function check(entry, url, state, at, onPart) {
     }
     await onPart?.(state.good, part);
     state.good = end;
+    if (state.bytes instanceof Window) state.bytes.drop(end);
   }
 }
 

@@ -225,13 +225,18 @@ async function withEngine({ backend, device = "auto", settings }, variant, bring
     starting.catch(() => {}); // told where it is awaited
   };
   const precisions = device === "webgpu" ? await (await import("../engines/ort-webgpu.js")).preferredPrecisions() : undefined;
-  const formats = device === "webgpu" ? ["onnx", "compiled", "tflite"] : undefined; // the GPU runs ONNX
+  const isAccelerated = device === "webgpu" || device === "webnn";
+  const formats = isAccelerated ? ["onnx", "compiled", "tflite"] : undefined; // they run ONNX
+  /** @type {import("../bundle/bundle.js").FetchedBundle | undefined} */
+  let bundle;
   try {
-    const bundle = await bring({ variant, backend, formats, precisions, onChosen });
+    const readsInPlace = (/** @type {import("../bundle/bundle.js").Variant} */ { format }) => format === "onnx" && !isAccelerated;
+    bundle = await bring({ variant, backend, formats, precisions, onChosen, readsInPlace });
     const opener = await /** @type {Promise<Opener>} */ (/** @type {unknown} */ (starting));
     signal?.throwIfAborted();
     return { bundle, opener };
   } catch (error) {
+    if (bundle && !(bundle.model instanceof Uint8Array)) bundle.model.close();
     /** @type {Promise<Opener> | undefined} */ (starting)?.then((opener) => opener.abandon?.(), () => {});
     throw error;
   }
@@ -254,6 +259,20 @@ async function swap({ session: number, files, variant, trial }) {
 }
 
 /**
+ * @param {Opener} opener
+ * @param {import("../bundle/bundle.js").FetchedBundle} bundle Its file is let go.
+ */
+async function openModel(opener, { model, variant }) {
+  if (model instanceof Uint8Array) return opener.open(model, variant);
+  try {
+    if (opener.openInPlace) return await opener.openInPlace(model, variant);
+    return await opener.open(model.subarray(0, model.length), variant);
+  } finally {
+    model.close();
+  }
+}
+
+/**
  * Make a session of a bundle, and test it.
  *
  * @param {Opener} opener
@@ -264,9 +283,9 @@ async function swap({ session: number, files, variant, trial }) {
  * @returns {Promise<import("./protocol.js").Opened>}
  */
 async function start(opener, bundle, number, { wanted, selfTest, trial, storage, notices, signal }) {
-  const { name, revision, variant, model, labels, examples, why } = bundle;
+  const { name, revision, variant, labels, examples, why } = bundle;
   if (trial) await (await storeModel(trial)).begin(revision);
-  const session = await opener.open(model, variant);
+  const session = await openModel(opener, bundle);
   try {
     requireDevice(opener, wanted);
     if ((selfTest || trial) && examples?.length) await requireGolden(session, examples, variant);

@@ -18,7 +18,7 @@ import { canShareMemory } from "../engines/threads.js";
  * @property {string} variant The id of the variant that would be taken.
  * @property {string} why What decides on it, as in `report().why`.
  * @property {import("../bundle/bundle.js").EngineName} engine
- * @property {"wasm" | "webgpu"} device
+ * @property {"wasm" | "webgpu" | "webnn"} device
  * @property {Needed[]} files The model, and what its engine consists of.
  * @property {number} bytesToFetch
  * @property {number} bytesHere
@@ -46,16 +46,21 @@ const OFFLINE = "edge-infer-offline";
 export async function preflight(url, root, asked, store, signal) {
   const { manifest, revision, isOffline } = await openBundle(url, { signal, apiKey: asked.apiKey, store });
   const { rows, wrong } = store ? await recallMeasured(store, revision) : { rows: [], wrong: [] };
-  const isGpu = asked.device === "webgpu";
-  const order = isGpu ? { formats: ["onnx", "compiled", "tflite"], precisions: await (await import("../engines/ort-webgpu.js")).preferredPrecisions() } : {};
+  const accelerator = asked.device === "webgpu" || asked.device === "webnn" ? asked.device : undefined;
+  const precisions = accelerator === "webgpu" ? await (await import("../engines/ort-webgpu.js")).preferredPrecisions() : undefined;
+  const order = accelerator ? { formats: ["onnx", "compiled", "tflite"], precisions } : {};
   const { chosen, found, why } = decide(manifest, { best: fastest(rows, asked), wrong: wrongVariants(wrong, asked) }, { ...asked, ...order });
   const engine = engineOf(chosen.format);
   /** @type {string[]} */
   const notBetter = [];
-  let device = found?.device ?? (isGpu ? "webgpu" : "wasm");
-  if (device === "webgpu" && engine !== "ort") {
+  /** @type {Preflight["device"]} */
+  let device = found?.device ?? accelerator ?? "wasm";
+  if (device !== "wasm" && engine !== "ort") {
+    notBetter.push(`${device}: it runs ONNX variants, and ${chosen.id} is none`);
     device = "wasm";
-    notBetter.push(`webgpu: it runs ONNX variants, and ${chosen.id} is none`);
+  } else if (device === "webnn" && !("ml" in navigator)) {
+    device = "wasm";
+    notBetter.push("webnn: this browser has no WebNN, or the page is not secure");
   } else if (device === "webgpu" && !(await hasGpu())) {
     device = "wasm";
     notBetter.push("webgpu: this browser offers no GPU to this page");

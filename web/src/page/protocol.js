@@ -42,7 +42,7 @@
  * @property {string} url
  * @property {string} [variant]
  * @property {import("../bundle/bundle.js").EngineName} [backend]
- * @property {"auto" | "wasm" | "webgpu"} [device]
+ * @property {"auto" | "wasm" | "webgpu" | "webnn"} [device]
  * @property {boolean} [strict] Whether it has to run on that device.
  * @property {number} [latencyBudgetMs] What a run may take, as far as it was measured here.
  * @property {boolean} keep

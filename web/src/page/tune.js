@@ -121,6 +121,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
  */
 export async function measureOnce(worker, url, root, { device = "auto", threads, onProgress, signal, ...asked }) {
   if ((await worker.request({ kind: "survey", url, ...asked, device, threads }, { signal })).isMeasured) return;
+  if (device === "webnn") return; // what it takes depends on the system's state: asked for by name only
   const devices = device === "auto" ? undefined : [device];
   try {
     await measure(url, root, { ...asked, devices, threads: threads === undefined ? undefined : [threads], onProgress, signal });

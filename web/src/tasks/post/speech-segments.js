@@ -48,10 +48,10 @@ export class SpeechDetector {
   /** @type {number | null} */
   #quietSince = null;
   #best = 0;
-  /** @type {{start: number, end: number, score: number}[]} */
+  /** Those that were not given yet. @type {{start: number, end: number, score: number}[]} */
   #found = [];
-  /** How many of them were given. */
-  #given = 0;
+  /** Where the last one that was given ended. @type {number | undefined} */
+  #before;
 
   /**
    * @param {Parameters} parameters Those of the step.
@@ -98,12 +98,12 @@ export class SpeechDetector {
 
   /** @returns {{start: number, end: number, score: number}[]} The stretches that have ended since the last call. */
   ended() {
-    const found = this.#found;
-    const given = this.#given;
-    this.#given = found.length;
-    return found.slice(given).map(({ start, end, score }, at) => {
-      const i = given + at;
-      const begins = start - Math.min(this.#pad, i ? (start - found[i - 1].end) / 2 : start);
+    const [found, before] = [this.#found, this.#before];
+    this.#found = [];
+    this.#before = found.at(-1)?.end ?? before;
+    return found.map(({ start, end, score }, i) => {
+      const last = i > 0 ? found[i - 1].end : before;
+      const begins = start - Math.min(this.#pad, last === undefined ? start : (start - last) / 2);
       const stops = end + Math.min(this.#pad, i + 1 < found.length ? (found[i + 1].start - end) / 2 : this.#at - end);
       return { start: begins / this.#rate, end: stops / this.#rate, score };
     });

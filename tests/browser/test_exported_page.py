@@ -40,7 +40,9 @@ def test_an_exported_page_answers_below_a_folder_of_any_host(
         assert page.do(lambda page: page.inner_text(".answer .big")).startswith("7")
         assert page.do(lambda page: page.is_disabled("input[value=server]"))
         assert page.do(lambda page: page.is_disabled("input[value=webgpu]")), "its files were left out"
-        assert "export-page --webgpu" in page.do(lambda page: page.get_attribute("label:has([value=webgpu])", "title"))
+        title = page.do(lambda page: page.get_attribute("label:has([value=webgpu])", "title"))
+        assert title is not None
+        assert "export-page --webgpu" in title
         assert page.do(lambda page: page.locator("#link-dashboard").count()) == 0
         assert page.console == []
         assert not [path for path in host.asked if not path.startswith("/site/")]

@@ -349,6 +349,7 @@ def test_sizes_that_contradict_each_other_are_refused() -> None:
         writer.write(graph)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_damaged_files_are_compiled_or_refused_and_crash_nothing(bundle: Path, tmp_path: Path) -> None:
     """In a process of its own, as a kernel that leaves its memory would end it."""

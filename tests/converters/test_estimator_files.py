@@ -58,11 +58,11 @@ def skops_zip(path: Path) -> Any:
 @pytest.mark.parametrize(
     ("name", "write"),
     [
-        ("model.json", xgboost_json),
+        pytest.param("model.json", xgboost_json, marks=pytest.mark.long),
         pytest.param("model.ubj", xgboost_json, marks=pytest.mark.long),
         ("model.txt", lightgbm_text),
-        ("model.cbm", catboost_binary),
-        ("model.skops", skops_zip),
+        pytest.param("model.cbm", catboost_binary, marks=pytest.mark.long),
+        pytest.param("model.skops", skops_zip, marks=pytest.mark.long),
     ],
 )
 def test_a_file_answers_as_its_library(tmp_path: Path, name: str, write: Callable[[Path], Any]) -> None:
@@ -77,6 +77,7 @@ def test_a_file_answers_as_its_library(tmp_path: Path, name: str, write: Callabl
     np.testing.assert_allclose(found, expected.reshape(found.shape), atol=1e-5)
 
 
+@pytest.mark.long
 def test_categories_of_catboost_are_refused_with_its_reason(tmp_path: Path) -> None:
     catboost = pytest.importorskip("catboost")
     made = catboost.CatBoostClassifier(iterations=2, verbose=0, allow_writing_files=False, thread_count=1)

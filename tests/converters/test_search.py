@@ -211,6 +211,7 @@ def test_the_loud_layer_stays_float_and_is_named(write_model: WriteModel, tmp_pa
     assert told.jobs[0] == "Ranking 3 weights"
 
 
+@pytest.mark.long
 def test_a_larger_loss_gives_a_smaller_file(write_model: WriteModel, tmp_path: Path) -> None:
     model = write_model(net((1.0, 2.0, 4.0)))
     evaluation = data(tmp_path / "d.npz", net((1.0, 2.0, 4.0)))

@@ -353,7 +353,7 @@ print(ran)
 
 
 @pytest.mark.parametrize("source", ["COMPILED", "RECURRENT", "FILTERED"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_damaged_calls_do_not_leave_their_memory(seed: int, source: str) -> None:
     found = subprocess.run(
         [sys.executable, "-c", _RUN, str(seed), source], capture_output=True, text=True, timeout=120, check=False

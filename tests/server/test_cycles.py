@@ -59,6 +59,7 @@ def send_frames(port: int, count: int) -> None:
                 left -= len(stream.recv()) // frame_bytes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("send", "count"), [(send_raw, 4000), (send_json, 1000), (send_frames, 5000)])
 def test_a_request_leaves_no_cycle(port: int, send: Callable[[int, int], None], count: int) -> None:
     send(port, 100)

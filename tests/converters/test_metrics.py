@@ -13,6 +13,7 @@ from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.data.calibration import CalibrationSet, read_set
 from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure.metrics import Metric, choose_metric, cosines
+from edge_infer_converters.measure.own_error import own_error
 from edge_infer_converters.measure.rank_correlation import spearman
 from edge_infer_converters.measure.variant_quality import accuracy
 from edge_infer_converters.sources import onnx as source
@@ -21,6 +22,7 @@ from tests.support.converters.conversions import edge_infer, mlp_data
 from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tests.support.model_files import WriteModel
@@ -271,3 +273,22 @@ def test_as_many_answers_are_kept_as_memory_is_there_for(monkeypatch: pytest.Mon
     assert data.classes is not None
     assert data.classes.tolist() == [0, 1]
     assert told.warnings[0].startswith("Measured on the first 2 of 3 samples of data.npz")
+
+
+def test_the_sources_own_error_is_that_of_any_sample_that_variants_are_judged_by() -> None:
+    """One golden example says little: of the others one may be where the engine's fast kernels differ most."""
+    calls = [{"x": np.full((2, 3), i, np.float32)} for i in range(8)]
+    outputs = [{"y": call["x"] + 1} for call in calls]
+    slow: list[int] = []
+
+    def run(call: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        slow.append(1)
+        return {"y": call["x"] + 1}
+
+    def load_optimised() -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+        return lambda call: {"y": call["x"] + np.float32(1.5 if call["x"][0, 0] == 5 else 1)}
+
+    found = own_error(run, load_optimised, calls, outputs, count=1)
+
+    assert found["y"].max_err > 0.05
+    assert len(slow) == 1

@@ -162,7 +162,7 @@ def convert(
         metric = choose_metric(recipe.budget, data, outputs, reporter)
 
         run.golden = golden.count(data.calls, outputs, run.least_bytes, recipe.goldens)
-        run.measure_own_error(data.calls[: run.golden], outputs[: run.golden])
+        run.measure_own_error(data.calls, outputs)
         proofs = golden.examples(data.first(run.golden), outputs[: run.golden], run.least_bytes)
         writer.add(EXAMPLES_NAME, safetensors.write_examples(proofs))
         del proofs
@@ -343,7 +343,7 @@ class _Run:
             return self.model.reference(optimised=True).run
 
         loads_again = self.model.nbytes <= MAX_BYTES and self.model.is_engines_own
-        self._own = own_error(self.reference.run, load_optimised if loads_again else None, calls, outputs)
+        self._own = own_error(self.reference.run, load_optimised if loads_again else None, calls, outputs, self.golden)
 
     def describe(self, labels: bytes | None) -> None:
         """Let the TFLite files say what they are."""

@@ -21,20 +21,27 @@ if TYPE_CHECKING:
 
 #: A larger model is not loaded a second time.
 MAX_BYTES = 128_000_000
+#: Over how many calls, and bytes of outputs, it is compared at most.
+_MOST_CALLS, _MOST_BYTES = 32, 2**27
 #: Half precision has 13 bits less than single precision, so its roundings are so many times as large: 78 dB.
 _HALF, _HALF_DB = 2.0**13, 78.3
 
 
 def own_error(
-    run: Run, load_optimised: Callable[[], Run] | None, calls: Sequence[Outputs], outputs: Sequence[Outputs]
+    run: Run,
+    load_optimised: Callable[[], Run] | None,
+    calls: Sequence[Outputs],
+    outputs: Sequence[Outputs],
+    count: int = _MOST_CALLS,
 ) -> dict[str, Parity]:
     """Measure the source against itself.
 
     Args:
         run: Runs the source once, without optimisation.
         load_optimised: Loads it with the engine's usual optimisation; None where it is too large to load again.
-        calls: Inputs.
+        calls: Inputs: those that variants are judged by, of which the worst may be any.
         outputs: The source's outputs for each.
+        count: With how many of them it runs a second time as it is, which is slow.
 
     Returns:
         The worst of both ways, by output; nothing where neither can run.
@@ -42,11 +49,13 @@ def own_error(
     found: list[dict[str, Parity]] = []
     with suppress(ConversionError, UnsupportedModel):
         if any(array.dtype.kind == "f" for array in calls[0].values()):
-            found.append(compare_outputs(outputs, [run(call) for call in moved(calls)]))
+            found.append(compare_outputs(outputs[:count], [run(call) for call in moved(calls[:count])]))
     with suppress(ConversionError, UnsupportedModel):
         if load_optimised is not None:
             optimised = load_optimised()
-            found.append(compare_outputs(outputs, [optimised(call) for call in calls]))
+            nbytes = sum(array.nbytes for array in outputs[0].values())
+            most = max(count, min(_MOST_CALLS, _MOST_BYTES // max(nbytes, 1)))
+            found.append(compare_outputs(outputs[:most], [optimised(call) for call in calls[:most]]))
     return {name: worst_of([one[name] for one in found]) for name in (found[0] if found else ())}
 
 

@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 from array import array
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,9 @@ from edge_infer_converters import convert
 from edge_infer_converters.compile_command import compile_
 from edge_infer_converters.writers.microcontroller import features
 from edge_infer_converters.writers.microcontroller.steps import steps_of
-from tests.support import zoo
+from tests.support import real_models, zoo
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ZOO = real_models.folder()
 SANITIZED = [
     "-std=c99",
     "-O1",
@@ -211,3 +210,26 @@ def test_boards_compile_the_steps_without_a_warning(compiler: str, bundle: Path,
     sketch = (folder / "examples/net/net.ino").read_text()
     assert "net_features(heard" in sketch
     assert '#include "net_classes.h"' in sketch
+
+
+@pytest.mark.long
+@pytest.mark.skipif(ZOO is None, reason="no real models")
+def test_micro_speech_with_its_steps_here_and_on_a_cortex_m4(tmp_path: Path) -> None:
+    assert ZOO is not None
+    guide = (Path(__file__).parents[2] / "docs/guide/microcontroller.md").read_text("utf-8")
+    (pipeline,) = re.findall(r"^```json\n(.*?)^```$", guide, re.M | re.S)
+    (tmp_path / "words.json").write_text(pipeline)
+    (tmp_path / "labels.json").write_text(json.dumps(["silence", "unknown", "yes", "no"]))
+    bundle = tmp_path / "words.bundle"
+    convert(
+        ZOO / "micro_speech.tflite",
+        bundle,
+        preprocess=str(tmp_path / "words.json"),
+        labels=str(tmp_path / "labels.json"),
+    )
+    folder = compiled(bundle, tmp_path / "c")
+
+    places = ["test", "qemu"] if shutil.which("qemu-system-arm") else ["test"]
+    for place in places:
+        done = subprocess.run(["make", "-s", "-C", str(folder), place], capture_output=True, text=True, check=True)
+        assert "net: 2 of 2 goldens as they should be\nnet: 4 of 4 frames" in done.stdout

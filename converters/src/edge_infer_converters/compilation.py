@@ -13,6 +13,7 @@ from edge_infer_converters.writers.compiled.worth import targets_of
 from edge_infer_converters.writers.encode import Encoded, with_batch_of_one
 from edge_infer_converters.writers.microcontroller import writer as microcontroller
 from edge_infer_converters.writers.microcontroller.golden import Golden
+from edge_infer_converters.writers.microcontroller.steps import Steps
 from edge_infer_converters.writers.tflite import reading
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def compile_to_c(
     goldens: int = _GOLDENS,
     *,
     is_library: bool = False,
+    steps: Steps = Steps(),  # noqa: B008  it holds nothing that changes
 ) -> CFolder:
     """Compile a model to C for a microcontroller.
 
@@ -116,6 +118,7 @@ def compile_to_c(
         arena_max: The most bytes that its tensors may take, or None.
         goldens: How many random inputs its test runs.
         is_library: Whether to write a library for Arduino.
+        steps: The steps of its bundle that stand before and behind it.
 
     Raises:
         UnsupportedModel: It cannot be read, or its interface cannot be compiled.
@@ -138,7 +141,9 @@ def compile_to_c(
         Golden(tuple(feeds[one.name] for one in program.inputs), tuple(results[one.name] for one in program.outputs))
         for feeds, results in samples(compiled, goldens)
     ]
-    folder = microcontroller.write(graph, compiled, prefix, name, made, way, arena_max, initial, is_library=is_library)
+    folder = microcontroller.write(
+        graph, compiled, prefix, name, made, way, arena_max, initial, is_library=is_library, steps=steps
+    )
     return CFolder(folder, checked)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from edge_infer.bundle.bundle import Bundle
     from edge_infer_converters.writers.compiled.writer import Compiled
+    from edge_infer_converters.writers.microcontroller.steps import Steps
 
 
 #: Single models; others are bundles.
@@ -155,7 +156,9 @@ def _write_c(
 
     chosen = prefix_of(source.stem, prefix)
     name, content = _model(source, variant)
-    made, checked = compile_to_c(content, name, chosen, rounding, way, arena_max, is_library=is_library)
+    made, checked = compile_to_c(
+        content, name, chosen, rounding, way, arena_max, is_library=is_library, steps=_steps(source)
+    )
     if as_json:
         printer.data_json(report.document(made, way, rounding, checked))
     else:
@@ -171,6 +174,21 @@ def _write_c(
     if is_library:
         to_do = f"move {folder} to `libraries` of your sketchbook, and open the example `{chosen}`"
     printer.talk(f"Wrote {folder}: {len(made.files)} files for `{chosen}_run()`; {checked}; next: {to_do}")
+
+
+def _steps(source: Path) -> Steps:
+    """Return the steps of a bundle that are written in C."""
+    from edge_infer.bundle.bundle import Bundle
+    from edge_infer.tasks.definition import definition_of
+    from edge_infer_converters.writers.microcontroller.steps import Steps, steps_of
+
+    if source.suffix.lower() in _FILES:
+        return Steps()
+    bundle = Bundle.open(source)
+    manifest = bundle.manifest
+    if manifest.task is None or manifest.pipeline is None:
+        return Steps()
+    return steps_of(definition_of(manifest), bundle.labels(), manifest.inputs)
 
 
 def _model(source: Path, variant: str | None) -> tuple[str, bytes | onnx.ModelProto]:

@@ -1,11 +1,11 @@
 /* LSTM over a sequence: floats, and int8 with gates and cells of int16 as TFLite has them (lstm_eval.cc). The functions
-   of the gates are gemmlowp's (fixedpoint/fixedpoint.h) in int16. */
+   of the gates are gemmlowp's (fixedpoint/fixedpoint.h) in int16, without a table: a module has no data of its own. */
 #include "vectors.h"
 
 INLINE int32_t saturated(int32_t value) { return least(most(value, -32768), 32767); }
 
 /* SaturatingRoundingDoublingHighMul of int16. */
-INLINE int32_t times(int32_t a, int32_t b) {
+INLINE int32_t short_product(int32_t a, int32_t b) {
   if (a == -32768 && b == -32768) return 32767;
   int32_t product = a * b;
   return (product + (product >= 0 ? 1 << 14 : 1 - (1 << 14))) / (1 << 15);
@@ -22,19 +22,18 @@ INLINE int32_t halved(int32_t value, int32_t shift) {
 
 /* Times e^-(2^power) where the rest has this bit. */
 #define FACTOR(power, value) \
-  if (power < bits && rest & (1 << (15 - bits + power))) result = times(result, CONSTANT(value));
+  if (power < bits && rest & (1 << (15 - bits + power))) result = short_product(result, CONSTANT(value));
 
 /* e^a of a <= 0 with so many bits before the point, 15 behind it in the result. */
 INLINE int32_t exponential_of_negative(int32_t a, int32_t bits) {
   int32_t quarter = 1 << (13 - bits);
   int32_t part = (a & (quarter - 1)) - quarter;
   int32_t x = saturated(part * (1 << bits)) + (1 << 12);
-  int32_t x2 = times(x, x), x3 = times(x2, x), x4 = times(x2, x2);
-  int32_t tail = halved(times(halved(x4, 2) + x3, CONSTANT(715827883)) + x2, 1);
+  int32_t x2 = short_product(x, x), x3 = short_product(x2, x), x4 = short_product(x2, x2);
+  int32_t tail = halved(short_product(halved(x4, 2) + x3, CONSTANT(715827883)) + x2, 1);
   int32_t first = CONSTANT(1895147668);
-  int32_t result = saturated(first + times(first, x + tail));
+  int32_t result = saturated(first + short_product(first, x + tail));
   int32_t rest = part - a;
-  /* No table: the module has no data of its own. */
   FACTOR(-2, 1672461947)
   FACTOR(-1, 1302514674)
   FACTOR(0, 790015084)
@@ -47,9 +46,9 @@ INLINE int32_t exponential_of_negative(int32_t a, int32_t bits) {
 
 /* Three steps of Newton's method from 48/17 - 32/17 d towards 1/d, d = (a + 1) / 2; 2 bits before the point. */
 INLINE int32_t inverse_of_half_sum(int32_t a) {
-  int32_t sum = a + 32767, half = (sum + (sum >= 0 ? 1 : -1)) / 2;
-  int32_t x = CONSTANT(1515870810) + times(half, CONSTANT(-1010580540));
-  for (int32_t i = 0; i < 3; i++) x += saturated(times(x, (1 << 13) - times(half, x)) * 4);
+  int32_t sum = a + INT32_C(32767), half = (sum + (sum >= 0 ? 1 : -1)) / 2;
+  int32_t x = CONSTANT(1515870810) + short_product(half, CONSTANT(-1010580540));
+  for (int32_t i = 0; i < 3; i++) x += saturated(short_product(x, (1 << 13) - short_product(half, x)) * 4);
   return x;
 }
 

@@ -1,7 +1,7 @@
 /* Resizes of images, as TFLite's reference does them (reference/resize_bilinear.h, resize_nearest_neighbor.h). */
 #include "vectors.h"
 
-INLINE float scale_of(int32_t input, int32_t output, int32_t align_corners) {
+INLINE float resize_scale(int32_t input, int32_t output, int32_t align_corners) {
   return align_corners && output > 1 ? (float)(input - 1) / (float)(output - 1) : (float)input / (float)output;
 }
 
@@ -17,8 +17,8 @@ INLINE int32_t nearest(int32_t place, int32_t input, float scale, int32_t align_
 }
 
 COLD(resize_nearest) {
-  float down = scale_of(a->input_height, a->output_height, a->align_corners);
-  float across = scale_of(a->input_width, a->output_width, a->align_corners);
+  float down = resize_scale(a->input_height, a->output_height, a->align_corners);
+  float across = resize_scale(a->input_width, a->output_width, a->align_corners);
   int32_t bytes = a->channels * a->element_bytes;
   uint8_t *output = AT(uint8_t, output);
   for (int32_t b = 0; b < a->batch; b++) {
@@ -44,8 +44,8 @@ INLINE struct between place_of(int32_t place, int32_t input, float scale, int32_
 }
 
 COLD(resize_bilinear_float) {
-  float down = scale_of(a->input_height, a->output_height, a->align_corners);
-  float across = scale_of(a->input_width, a->output_width, a->align_corners);
+  float down = resize_scale(a->input_height, a->output_height, a->align_corners);
+  float across = resize_scale(a->input_width, a->output_width, a->align_corners);
   float *output = AT(float, output);
   for (int32_t b = 0; b < a->batch; b++) {
     const float *input = AT(const float, input) + b * a->input_height * a->input_width * a->channels;
@@ -69,13 +69,13 @@ struct between_fixed { int32_t lower, upper, share; };
 /* Places and shares with 10 bits behind the point. */
 INLINE struct between_fixed place_fixed(int32_t place, int32_t input, int32_t scale, int32_t half_pixel) {
   int32_t value = half_pixel ? place * scale + scale / 2 - (1 << 9) : place * scale;
-  int32_t lower = least(most(value / (1 << 10), 0), input - 1), upper = least((value + (1 << 10) - 1) / (1 << 10), input - 1);
-  return (struct between_fixed){lower, upper, value - (1 << 10) * lower};
+  int32_t lower = least(most(value / (INT32_C(1) << 10), 0), input - 1), upper = least((value + (INT32_C(1) << 10) - 1) / (INT32_C(1) << 10), input - 1);
+  return (struct between_fixed){lower, upper, value - (INT32_C(1) << 10) * lower};
 }
 
 INLINE int32_t scale_fixed(int32_t input, int32_t output, int32_t align_corners) {
-  if (align_corners && output > 1) return ((1 << 10) * (input - 1) + (output - 1) / 2) / (output - 1);
-  return ((1 << 10) * input + output / 2) / output;
+  if (align_corners && output > 1) return ((INT32_C(1) << 10) * (input - 1) + (output - 1) / 2) / (output - 1);
+  return ((INT32_C(1) << 10) * input + output / 2) / output;
 }
 
 COLD(resize_bilinear_int8_fixed) {
@@ -90,14 +90,14 @@ COLD(resize_bilinear_int8_fixed) {
         struct between_fixed x = place_fixed(ox, a->input_width, across, a->half_pixel_centers);
         const int8_t *top = input + y.lower * a->input_width * a->channels;
         const int8_t *bottom = input + y.upper * a->input_width * a->channels;
-        int32_t left = x.lower * a->channels, right = x.upper * a->channels, one = 1 << 10;
+        int32_t left = x.lower * a->channels, right = x.upper * a->channels, one = INT32_C(1) << 10;
         for (int32_t i = 0; i < a->channels; i++) {
           int64_t sum = (int64_t)top[left + i] * (one - y.share) * (one - x.share) +
                         (int64_t)bottom[left + i] * y.share * (one - x.share) +
                         (int64_t)top[right + i] * (one - y.share) * x.share +
                         (int64_t)bottom[right + i] * y.share * x.share;
-          int64_t half = sum > 0 ? (1 << 19) : -(1 << 19);
-          output[i] = (int8_t)((sum + half) / (1 << 20));
+          int64_t half = sum > 0 ? (INT32_C(1) << 19) : -(INT32_C(1) << 19);
+          output[i] = (int8_t)((sum + half) / (INT32_C(1) << 20));
         }
       }
     }
@@ -115,8 +115,8 @@ INLINE struct between_fixed place_of_eleven(int32_t place, int32_t input, float 
 }
 
 COLD(resize_bilinear_int8) {
-  float down = scale_of(a->input_height, a->output_height, a->align_corners);
-  float across = scale_of(a->input_width, a->output_width, a->align_corners);
+  float down = resize_scale(a->input_height, a->output_height, a->align_corners);
+  float across = resize_scale(a->input_width, a->output_width, a->align_corners);
   int8_t *output = AT(int8_t, output);
   for (int32_t b = 0; b < a->batch; b++) {
     const int8_t *input = AT(const int8_t, input) + b * a->input_height * a->input_width * a->channels;
@@ -130,7 +130,7 @@ COLD(resize_bilinear_int8) {
         for (int32_t i = 0; i < a->channels; i++) {
           int32_t upper = top[left + i] * 2048 + (top[right + i] - top[left + i]) * x.share;
           int32_t lower = bottom[left + i] * 2048 + (bottom[right + i] - bottom[left + i]) * x.share;
-          output[i] = (int8_t)((upper * 2048 + (lower - upper) * y.share + (1 << 21)) >> 22);
+          output[i] = (int8_t)((upper * 2048 + (lower - upper) * y.share + (INT32_C(1) << 21)) >> 22);
         }
       }
     }

@@ -46,11 +46,11 @@ COLD(distances) {
   }
 }
 
+typedef double double4 __attribute__((aligned(4)));
+
 /* Of each pair of classes a decision: a vote for the first where it is above 0, else for the second. `output` is the
    votes of each class; with coefficients (A, then B of each pair) its probability, by libsvm's multiclass_probability
    (Wu, Lin and Weng 2004). `scratch` is the matrix of the pairs and a row, of doubles. */
-typedef double double4 __attribute__((aligned(4)));
-
 INLINE double pair_product(const double4 *matrix, int32_t classes, int32_t t, int32_t j) {
   double own = matrix[t * classes + j];
   return t == j ? own : -own * matrix[j * classes + t];

@@ -48,6 +48,34 @@ class Settings(NamedTuple):
     is_gained: bool = True
 
 
+class Tables(NamedTuple):
+    """What a frontend looks up: the same arithmetic in another language needs these numbers.
+
+    Attributes:
+        window: The weight of each sample of a frame, of 4,096.
+        turns: Real and imaginary parts of the complex transform's unit circle, in 15 bits.
+        half_turns: Those of the step that makes a transform of real numbers of it.
+        radices: The radix of each level of the transform, the outermost first.
+        bands: For each band, and one before, the first bin and how many bins.
+        rises: The weight of each bin in the band that it rises in, one band after the other.
+        falls: Its weight in the band before.
+        gains: Parabolas over the octaves of the noise; empty where bands get no gain.
+        logarithm: What a line from power to power of two lacks of the logarithm.
+        correction: The bits by which the transform's size moves a signal.
+    """
+
+    window: list[int]
+    turns: list[tuple[int, int]]
+    half_turns: list[tuple[int, int]]
+    radices: list[int]
+    bands: list[tuple[int, int]]
+    rises: list[int]
+    falls: list[int]
+    gains: list[int]
+    logarithm: list[int]
+    correction: int
+
+
 _SMOOTHING_BITS, _EVEN, _ODD, _LEAST_SIGNAL = 10, int(0.025 * 2**14), int(0.06 * 2**14), int(0.05 * 2**14)
 _STRENGTH, _OFFSET, _GAIN_BITS, _LOG_SHIFT = 0.95, 80.0, 21, 6
 
@@ -79,6 +107,22 @@ class MicroFrontend:
         size, step = self._settings.window, self._settings.step
         return [self._frame(samples[at : at + size]) for at in range(0, len(samples) - size + 1, step)]
 
+    def tables(self) -> Tables:
+        """Return the numbers that the arithmetic looks up."""
+        fourier, bands = self._fourier, self._filters.triangles
+        return Tables(
+            self._window,
+            fourier.turns,
+            fourier.half_turns,
+            [radix for radix, _ in fourier.factors],
+            [(start, len(rises)) for start, rises, _ in bands],
+            [weight for _, rises, _ in bands for weight in rises],
+            [weight for _, _, falls in bands for weight in falls],
+            self._gains,
+            _LOG_TABLE,
+            self._correction,
+        )
+
     def _frame(self, samples: Sequence[int]) -> list[int]:
         values = [(sample * weight) >> _WINDOW_BITS for sample, weight in zip(samples, self._window, strict=True)]
         # The C counts in 16 bits, where -32,768 has no positive number.
@@ -106,9 +150,9 @@ class _Fourier:
 
     def __init__(self, size: int) -> None:
         self._half = size // 2
-        self._twiddles = [_unit(-2 * math.pi * i / self._half) for i in range(self._half)]
-        self._super = [_unit(-math.pi * ((i + 1) / self._half + 0.5)) for i in range(self._half // 2)]
-        self._factors = _factors(self._half)
+        self.turns = [_unit(-2 * math.pi * i / self._half) for i in range(self._half)]
+        self.half_turns = [_unit(-math.pi * ((i + 1) / self._half + 0.5)) for i in range(self._half // 2)]
+        self.factors = _factors(self._half)
 
     def transform(self, values: Sequence[int]) -> list[tuple[int, int]]:
         """Return the spectrum: half of the size, and one more."""
@@ -124,7 +168,7 @@ class _Fourier:
             a, b = _divided(out_real[k], 2), _divided(out_imaginary[k], 2)
             c, d = _divided(out_real[half - k], 2), _divided(-out_imaginary[half - k], 2)
             sum_real, sum_imaginary = a + c, b + d
-            turned_real, turned_imaginary = _product(a - c, b - d, *self._super[k - 1])
+            turned_real, turned_imaginary = _product(a - c, b - d, *self.half_turns[k - 1])
             spectrum[k] = (sum_real + turned_real) >> 1, (sum_imaginary + turned_imaginary) >> 1
             spectrum[half - k] = (sum_real - turned_real) >> 1, (turned_imaginary - sum_imaginary) >> 1
         return spectrum
@@ -140,7 +184,7 @@ class _Fourier:
         stride: int,
         level: int,
     ) -> None:
-        radix, length = self._factors[level]
+        radix, length = self.factors[level]
         for i in range(radix):
             place, source = at + i * length, start + i * stride
             if length == 1:
@@ -150,7 +194,7 @@ class _Fourier:
         (self._four if radix == 4 else self._two)(real, imaginary, at, length, stride)
 
     def _four(self, real: list[int], imaginary: list[int], at: int, length: int, stride: int) -> None:
-        twiddles = self._twiddles
+        twiddles = self.turns
         for k in range(at, at + length):
             turn = (k - at) * stride
             places = k, k + length, k + 2 * length, k + 3 * length
@@ -169,7 +213,7 @@ class _Fourier:
         for k in range(at, at + length):
             other = k + length
             a, b = _divided(real[k], 2), _divided(imaginary[k], 2)
-            c, d = _product(_divided(real[other], 2), _divided(imaginary[other], 2), *self._twiddles[(k - at) * stride])
+            c, d = _product(_divided(real[other], 2), _divided(imaginary[other], 2), *self.turns[(k - at) * stride])
             real[other], imaginary[other] = _wrapped(a - c), _wrapped(b - d)
             real[k], imaginary[k] = _wrapped(a + c), _wrapped(b + d)
 
@@ -184,7 +228,7 @@ class _Filters:
         spacing = float32(float32(_mel(settings.high_hz) - low) / count)
         centers = [float32(low + float32(spacing * (i + 1))) for i in range(count)]
         place = int(1.5 + settings.low_hz / width)
-        self._bands: list[tuple[int, list[int], list[int]]] = []
+        self.triangles: list[tuple[int, list[int], list[int]]] = []
         for band, center in enumerate(centers):
             start, weights, others = place, [], []
             before = centers[band - 1] if band else low
@@ -193,12 +237,12 @@ class _Filters:
                 weights.append(math.floor(float32(share * (1 << _FILTER_BITS)) + 0.5))
                 others.append(math.floor((1.0 - share) * (1 << _FILTER_BITS) + 0.5))
                 place += 1
-            self._bands.append((start, weights, others))
+            self.triangles.append((start, weights, others))
 
     def bands(self, spectrum: Sequence[tuple[int, int]]) -> list[int]:
         """Return the energy of each band."""
         found, carried = [], 0
-        for start, weights, others in self._bands:
+        for start, weights, others in self.triangles:
             energies = [
                 real * real + imaginary * imaginary for real, imaginary in spectrum[start : start + len(weights)]
             ]

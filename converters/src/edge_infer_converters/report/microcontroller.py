@@ -8,6 +8,7 @@ from edge_infer.cli.output import size
 from edge_infer_converters.report.timeline import Drawn
 from edge_infer_converters.writers.compiled.windows import multiply_accumulates
 from edge_infer_converters.writers.compiled.writer import Layer, Span
+from edge_infer_converters.writers.microcontroller.features import sizes as sizes_of_features
 from edge_infer_converters.writers.microcontroller.flash import STACK_BYTES, flash_bytes
 
 if TYPE_CHECKING:
@@ -33,17 +34,21 @@ def table(made: Folder) -> list[tuple[str, ...]]:
 def summary(made: Folder, way: str) -> list[str]:
     """Return what a model takes, in words."""
     arena, stack, flash = made.layout.arena_bytes, STACK_BYTES[way], flash_bytes(made.layout, way)
+    features = made.steps.features
+    before = [] if features is None else [sizes_of_features(features)]
     return [
         f"{len(made.layout.layers)} calls, {made.multiply_accumulates:,} multiplications",
         f"RAM {size(arena + stack)}: arena {arena:,} bytes, stack at most {stack}",
         f"Flash about {size(flash)} on a Cortex-M4: constants {made.constant_bytes:,} bytes, code and arguments "
         f"{flash - made.constant_bytes:,}",
+        *(f"Features of sounds besides: RAM {one.ram:,} bytes, flash about {size(one.flash)}" for one in before),
     ]
 
 
 def document(made: Folder, way: str, rounding: str, checked: str) -> dict[str, Any]:
     """Return the same for machines."""
     flash = flash_bytes(made.layout, way)
+    features = made.steps.features
     return {
         "files": {path: len(text.encode()) for path, text in made.files.items()},
         "rounding": rounding,
@@ -55,6 +60,7 @@ def document(made: Folder, way: str, rounding: str, checked: str) -> dict[str, A
         "constant_bytes": made.constant_bytes,
         "multiply_accumulates": made.multiply_accumulates,
         "layers": _layers(made),
+        **({} if features is None else {"features": sizes_of_features(features)._asdict()}),
     }
 
 

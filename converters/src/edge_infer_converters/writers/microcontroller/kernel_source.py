@@ -1,7 +1,8 @@
 """The C of the kernels: blocks of text, of which a model takes those that it names.
 
 A file of `source/` is a list of blocks with empty lines between them, none inside. A block defines a function, a struct
-or a macro, and is taken where another one taken, or a call, has its name in it.
+or a macro, and is taken where another one taken, or a call, has its name in it. Kernels that take no vectors have one
+source with those of compiled models: `edge_infer/kernels/source`, whose macros are written out here.
 """
 
 from __future__ import annotations
@@ -11,16 +12,32 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer import kernels as own_kernels
 from edge_infer.kernels.declarations import KERNELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FOLDER = Path(__file__).parent / "source"
+_SHARED_FOLDER = Path(own_kernels.__path__[0]) / "source"
 #: In the order in which their blocks are written.
 _FILES = (
     *("arithmetic", "windows", "columns", "pools", "elements", "moves", "resize", "lstm", "hybrid", "svdf"),
     *("trees", "rows"),
+)
+#: Files of the kernels of compiled models; a block that a file of ours has too is left out of them.
+SHARED = ("resize", "lstm", "hybrid", "svdf", "trees", "rows")
+#: What their macros and their own words are in plain C.
+_PLAIN = (
+    (r"^(?:KERNEL|COLD)\((\w+)\)", r"static void \1(const struct \1_call *a)"),
+    (r"^INLINE ", "static "),
+    (r"AT\(([^,]+), (\w+)\)\[", r"((\1 *)a->\2)["),
+    (r"AT\(([^,]+), (\w+)\) ([+-])", r"(\1 *)a->\2 \3"),
+    (r"AT\([^,]+, (\w+)\)", r"a->\1"),
+    (r"^typedef double double4 .*\n?", ""),
+    (r"\bdouble4\b", "double"),
+    (r"\b__builtin_sqrtf\b", "sqrtf"),
+    (r"\brounded_one\b", "rounded"),
 )
 #: The file of each way to compute int8 convolutions; both have blocks of the same names.
 _OF_WAY = {"size": "windows", "speed": "columns"}
@@ -65,13 +82,33 @@ def blocks(way: str) -> tuple[Block, ...]:
     for name in _FILES:
         if name in _OF_WAY.values() and name != _OF_WAY[way] and way == "size":
             continue
-        for text in (_FOLDER / f"{name}.c").read_text().strip().split("\n\n"):
-            names = [word for match in _DEFINED.findall(text) for part in match for word in part.split(", ") if word]
-            block = Block(text, tuple(names), frozenset(_WORD.findall(_COMMENT.sub("", text))))
-            for name in names:  # a later file replaces a block of an earlier one
-                found.pop(name, None)
-                found[name] = block
+        ours = {word for text in _texts(_FOLDER / f"{name}.c") for word in _names(text)}
+        shared = [text for text in _shared(name) if not ours.intersection(_names(text))]
+        for text in (*_texts(_FOLDER / f"{name}.c"), *shared):
+            names = _names(text)
+            block = Block(text, names, frozenset(_WORD.findall(_COMMENT.sub("", text))))
+            for one in names:  # a later file replaces a block of an earlier one
+                found.pop(one, None)
+                found[one] = block
     return tuple({id(block): block for block in found.values()}.values())
+
+
+def _texts(path: Path) -> list[str]:
+    return path.read_text().strip().split("\n\n") if path.is_file() else []
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(word for match in _DEFINED.findall(text) for part in match for word in part.split(", ") if word)
+
+
+def _shared(name: str) -> list[str]:
+    """Return the blocks of a file of the kernels of compiled models, as this folder would have them."""
+    if name not in SHARED:
+        return []
+    text = (_SHARED_FOLDER / f"{name}.c").read_text().partition('#include "vectors.h"\n')[2]
+    for pattern, plain in _PLAIN:
+        text = re.sub(pattern, plain, text, flags=re.MULTILINE)
+    return [one.strip("\n") for one in text.split("\n\n") if one.strip()]
 
 
 def c_name(kernel: str, integers: Mapping[str, int], way: str) -> str:

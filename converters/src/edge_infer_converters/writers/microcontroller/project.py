@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edge_infer_converters.writers.microcontroller.steps import Steps
+from edge_infer_converters.writers.microcontroller.steps import tested as step_tests
 from edge_infer_converters.writers.microcontroller.text import comment, number, rows
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ _FIXED = ("cortex_m4.c", "cortex_m4.ld")
 _LIBRARY = {
     "library.properties": "library.properties",
     "README.md": "arduino.md",
+}
+_BESIDE = {
+    "features": "| `NAME.h`, `NAME.c` | the features of a sound, which the model takes |\n",
+    "classes": "| `NAME.h`, `NAME.c` | the best classes of a run |\n",
 }
 _ROUNDINGS = {
     "litert": "LiteRT with XNNPACK does (`--rounding litert`)",
@@ -44,6 +50,7 @@ def files(
     is_fast: bool,
     has_math: bool,
     is_library: bool = False,
+    steps: Steps = Steps(),  # noqa: B008  it holds nothing that changes
 ) -> dict[str, str]:
     """Return the text of each file by its name.
 
@@ -58,6 +65,7 @@ def files(
         is_fast: Whether convolutions are computed for speed.
         has_math: Whether it includes math.h.
         is_library: Whether it is a library for Arduino.
+        steps: What stands before and behind it.
     """
     reset = f"  {prefix}_reset();\n" if layout.state else ""
     first, last = inputs[0], outputs[0]
@@ -91,6 +99,12 @@ def files(
             for one in outputs
         ),
     }
+    beside = [f"{prefix}_{part}" for part, has in (("features", steps.features), ("classes", steps.ranks)) if has]
+    words |= step_tests(prefix, steps, goldens)
+    words["classes"] = f"    int classes[{min(3, outputs[0].size)}];\n" if steps.ranks else ""
+    words["parts"] = " ".join(f"{one}.c" for one in (prefix, *beside))
+    words["part_headers"] = "".join(f" {one}.c {one}.h" for one in beside)
+    words["beside"] = "".join(_BESIDE[one.removeprefix(f"{prefix}_")].replace("NAME", one) for one in beside)
     if is_library:
         found = {path: Template(template(one)).substitute(words) for path, one in _LIBRARY.items()}
         return found | {f"examples/{prefix}/{prefix}.ino": Template(template("sketch.ino")).substitute(words)}

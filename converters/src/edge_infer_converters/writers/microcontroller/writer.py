@@ -10,6 +10,8 @@ from edge_infer_converters.writers.compiled.windows import multiply_accumulates
 from edge_infer_converters.writers.compiled.writer import check_size
 from edge_infer_converters.writers.microcontroller import layout as layouts
 from edge_infer_converters.writers.microcontroller import project, text
+from edge_infer_converters.writers.microcontroller.steps import Steps, fitting
+from edge_infer_converters.writers.microcontroller.steps import files as step_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,12 +34,14 @@ class Folder(NamedTuple):
         layout: Its layers and its memory.
         constant_bytes: The bytes of its weights and tables.
         multiply_accumulates: The multiplications of all convolutions of a run.
+        steps: What stands before and behind it.
     """
 
     files: dict[str, str]
     layout: Layout
     constant_bytes: int
     multiply_accumulates: int
+    steps: Steps = Steps()
 
 
 def write(
@@ -51,6 +55,7 @@ def write(
     initial: Mapping[str, np.ndarray] | None = None,
     *,
     is_library: bool = False,
+    steps: Steps = Steps(),  # noqa: B008  it holds nothing that changes
 ) -> Folder:
     """Write a model.
 
@@ -64,6 +69,7 @@ def write(
         arena_max: The most bytes that its tensors may take, or None.
         initial: The first values of its variables, by name.
         is_library: Whether to write a library for Arduino: the C in `src/`, and a sketch.
+        steps: The steps of its bundle that stand before and behind it.
 
     Raises:
         UnsupportedOperator: No kernel computes some operators; all of them are named.
@@ -83,6 +89,8 @@ def write(
         f"{prefix}_weights.h": text.weights(prefix, layout),
     }
     has_math = "<math.h>" in files[f"{prefix}.c"]
+    steps = fitting(steps, given, made)
+    files |= step_files(prefix, steps, made)
     if is_library:
         files[f"{prefix}.c"] = text.unfused(files[f"{prefix}.c"])
         files = {f"src/{path}": content for path, content in files.items()}
@@ -97,9 +105,10 @@ def write(
         is_fast=way == "speed",
         has_math=has_math,
         is_library=is_library,
+        steps=steps,
     )
     total = sum(multiply_accumulates(one.call.kernel, one.call.integers) for one in layout.layers)
-    return Folder(files, layout, sum(one.data.nbytes for one in layout.arrays), total)
+    return Folder(files, layout, sum(one.data.nbytes for one in layout.arrays), total, steps)
 
 
 def _too_large(layout: Layout, most: int, way: str, inputs: Sequence[Tensor]) -> ConversionError:

@@ -98,11 +98,12 @@ class Layer(nn.Module):
         normed = self.input_layernorm(x)
         heads = [self.self_attn[f"{name}_proj"](normed).view(batch, length, -1, HEAD).transpose(1, 2) for name in "qkv"]
         q, k = (one * cosine + rotated(one) * sine for one in heads[:2])
-        out = nn.functional.scaled_dot_product_attention(q, k, heads[2], is_causal=True, enable_gqa=True)
-        x = x + self.self_attn["o_proj"](out.transpose(1, 2).reshape(batch, length, HIDDEN))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, heads[2], is_causal=True, enable_gqa=True)
+        x = x + self.self_attn["o_proj"](mixed.transpose(1, 2).reshape(batch, length, HIDDEN))
         normed = self.post_attention_layernorm(x)
         gated = nn.functional.silu(self.mlp["gate_proj"](normed)) * self.mlp["up_proj"](normed)
-        return x + self.mlp["down_proj"](gated)
+        out: Tensor = x + self.mlp["down_proj"](gated)
+        return out
 
 
 def rotated(x: Tensor) -> Tensor:
@@ -132,7 +133,8 @@ class Llama(nn.Module):
         x = self.embed_tokens(tokens)
         for layer in self.layers:
             x = layer(x, self.cosine[: tokens.shape[1]], self.sine[: tokens.shape[1]])
-        return self.norm(x) @ self.embed_tokens.weight.T
+        logits: Tensor = self.norm(x) @ self.embed_tokens.weight.T
+        return logits
 
 
 def train(folder: Path, seconds: float) -> None:
@@ -159,7 +161,7 @@ def train(folder: Path, seconds: float) -> None:
         logits = model(windows[:, :-1])
         loss = nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), windows[:, 1:].reshape(-1))
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         share, steps = (time.perf_counter() - began) / seconds, steps + 1

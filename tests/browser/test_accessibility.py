@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.request import Request, urlopen
 
 import pytest
 
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
+from edge_infer.server.store.routes import HostedStore
+from edge_infer.sync.repository import Repository
 from tests.support.browser.npm_project import ROOT
 from tests.support.generation.bundles import write_bundle
+from tests.support.sync.publisher import Publisher
 from tests.support.tasks.pipelines import colours, loudness, words
 from tests.support.tasks.tables import risk
 
@@ -49,12 +54,26 @@ def studio(tmp_path_factory: pytest.TempPathFactory, digits_bundle: Path) -> Ite
         "tiny": write_bundle(folder / "tiny.bundle"),
         "broken": broken,
     }
-    with ServerThread(create_app(bundles, find_web_root())) as server:
+    publisher = Publisher(folder / "store", folder / "keys", folder / "published")
+    Repository(publisher.folder).create(publisher.keys)
+    publisher.publish(1)
+    with ServerThread(create_app(bundles, find_web_root(), store=HostedStore(publisher.folder))) as server:
+        for more in (
+            {"method": "delta", "bytes_moved": 10, "bytes_full": 100},
+            {"result": "trial_failed", "error": "bad"},
+        ):
+            body = json.dumps(
+                {"device": more.get("method", "d2"), "model": "linear", "version": "1", "sequence": 1, **more}
+            )
+            with urlopen(Request(f"{server.url}/sync/v1/report", body.encode(), {"Content-Type": "application/json"})):
+                pass
         yield server.url
 
 
 @pytest.mark.parametrize(
-    "view", ["", "#/inspect", *(f"#/models/{name}" for name in _MODELS)], ids=["gallery", "inspect", *_MODELS]
+    "view",
+    ["", "#/inspect", *(f"#/models/{name}" for name in _MODELS), "dashboard", "fleet"],
+    ids=["gallery", "inspect", *_MODELS, "dashboard", "fleet"],
 )
 @pytest.mark.parametrize("width", [360, 1440])
 @pytest.mark.parametrize("scheme", ["dark", "light"])
@@ -65,7 +84,7 @@ def test_axe_finds_no_violation(
 
     def check(page: Page) -> Any:
         page.goto(f"{studio}/{view}")
-        page.wait_for_selector(".cards" if view == "" else "main h1")
+        page.wait_for_selector({"": ".cards", "dashboard": "#facts dt", "fleet": "h2"}.get(view, "main h1"))
         page.add_script_tag(path=str(_AXE))
         return page.evaluate(_RUN)
 

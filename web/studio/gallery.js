@@ -60,5 +60,6 @@ function card(entry) {
   const rows = /** @type {[string, string][]} */ ([["smallest", sizes.length ? bytes(Math.min(...sizes)) : "–"], ["variants", String(variants.length)], ["formats", formats || "–"], ["licence", license || "–"]]);
   const picture = samples.find((path) => /\.(jpe?g|png|webp)$/i.test(path));
   const what = [task || "tensors in, tensors out", version && `version ${version}`].filter(Boolean).join(" · ");
-  return h("li", h("a.card", { href }, picture && h("img.shot", { src: `${url.replace(/\/$/, "")}/${picture}`, alt: "", loading: "lazy" }), h(".text", h("", h("h2", name), h("p.small.quiet", what)), h("p", TRIES[task] ?? "Draw for it, or give it numbers"), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
+  const shot = picture && h("img.shot", { src: `${url.replace(/\/$/, "")}/${picture}`, alt: "", width: 88, height: 88 });
+  return h("li", h("a.card", { href }, h(".text", h(".top-line", h("", h("h2", name), h("p.small.quiet", what), h("p", TRIES[task] ?? "Draw for it, or give it numbers")), shot), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
 }

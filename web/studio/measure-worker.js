@@ -6,6 +6,7 @@ import { Runner } from "./runner.js";
 addEventListener("message", async ({ data: { model, way, input, runs, keep } }) => {
   const runner = new Runner(model);
   try {
+    if (model.hasPipeline) await import("../src/tasks/pipeline.js"); // the page's own, as a page has it
     postMessage({ kind: "begun" });
     const { report, startMs } = await runner.open(way, { keep });
     const { answer, ms } = await runner.answer(input.value, input.args);

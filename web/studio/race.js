@@ -110,8 +110,8 @@ export function race(entry, part) {
     first.row.classList.add("won");
     const quickest = [...ended].sort((a, b) => a.medianMs - b.medianMs)[0];
     const name = (/** @type {typeof first} */ { variant }) => Object.values(ENGINES).find(({ format }) => format === variant.format)?.name;
-    const later = quickest === first ? "and stays the quickest" : `after that ${name(quickest)} is the quickest`;
-    words.textContent = `${name(first)} answers first, ${(second.ms / first.ms).toFixed(1)} times as soon as ${name(second)}; ${later}. Measured now, in this browser.`;
+    const later = quickest === first ? ", and stays the quickest" : `; after that ${name(quickest)} is the quickest`;
+    words.textContent = `${name(first)} answers first, ${(second.ms / first.ms).toFixed(1)} times as soon as ${name(second)}${later}. Measured now, in this browser.`;
     say(words.textContent);
   }
 

@@ -45,12 +45,14 @@ def render(fleet: Fleet, *, now_s: float | None = None) -> str:
     style = "".join(path.read_text("utf-8") for path in _STYLES)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Fleet · edge-infer</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="10">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="{_ICON}"><style>{style}</style></head><body>'
-        f'<div class="page"><header><h1>Fleet</h1>'
-        f'<span class="quiet small">as of {time.strftime("%H:%M:%S", time.gmtime(now_s))} UTC</span>'
+        '<div class="page"><nav aria-label="Server"><a href="./">Models</a> '
+        '<a href="fleet" aria-current="page">Fleet</a></nav><header><h1>Fleet</h1>'
+        f'<span class="quiet small">as of {time.strftime("%H:%M:%S", time.gmtime(now_s))} UTC · '
+        f'<a href="fleet">load again</a></span>'
         f"</header>"
-        f"{''.join(body)}</div></body></html>"
+        f"<main>{''.join(body)}</main></div></body></html>"
     )
 
 
@@ -130,7 +132,8 @@ def _devices(title: str, rows: list[dict[str, Any]], now_s: float) -> str:
             f'<td class="right">{_ago(now_s - row["seen"])}</td></tr>'
         )
     return (
-        f'<div class="card"><div class="top"><h2>{title}</h2></div><div class="scroll"><table><tr><th>Device</th>'
+        f'<div class="card"><div class="top"><h2>{title}</h2></div>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><tr><th>Device</th>'
         f'<th>Last look</th><th>Model</th><th>Runs</th><th>Kind</th><th>By</th><th class="right">Moved</th>'
         f'<th class="right">Took</th>'
         f'<th class="right">Seen</th></tr>{"".join(lines)}</table></div></div>'

@@ -162,7 +162,7 @@ def _in_our_words() -> Iterator[None]:
         ) from error
     except SyncError:
         raise
-    except (exceptions.RepositoryError, ValueError, KeyError) as error:
+    except (exceptions.RepositoryError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SignatureError(
             f"The store's metadata is refused: {error}", hint="is this the publisher whose root you trust?"
         ) from error

@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from tuf.api import exceptions
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
@@ -89,6 +90,7 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor, 
     with _in_our_words():
         updater, seen, expires = refreshed(source, folder, root, floor)
         target = updater.get_targetinfo(model)
+        expires = min(expires, _expiry_of_search(folder, model))
     floor = floor.under(seen.online)
     if target is None:
         raise FetchError(f"The store `{source.location}` has no model `{model}`", status=404)
@@ -160,7 +162,7 @@ def _in_our_words() -> Iterator[None]:
         ) from error
     except SyncError:
         raise
-    except (exceptions.RepositoryError, ValueError, KeyError) as error:
+    except (exceptions.RepositoryError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SignatureError(
             f"The store's metadata is refused: {error}", hint="is this the publisher whose root you trust?"
         ) from error
@@ -190,6 +192,32 @@ def _seen(folder: Path) -> tuple[Floor, int]:
     online = " ".join(sorted([*roles["timestamp"].keyids, *roles["snapshot"].keyids]))
     expires = min(one.expires.replace(tzinfo=datetime.UTC).timestamp() for one in found.values())
     return Floor(**{name: one.version for name, one in found.items()}, online=online), int(expires)
+
+
+def _expiry_of_search(folder: Path, model: str) -> int:
+    """Return when the first of the roles expires that python-tuf has just read to find a model, in s since 1970.
+
+    Delegated ones too: it compares them with a clock that may stand in 1970. The order is that of its search (5.6.7).
+    """
+    found, open_, visited = [], ["targets"], set()
+    while open_:
+        role = open_.pop()
+        path = folder / f"{quote(role, '')}.json"
+        if role in visited or not path.is_file():
+            continue
+        visited.add(role)
+        signed = Metadata[Targets].from_file(str(path)).signed
+        found.append(signed.expires.replace(tzinfo=datetime.UTC).timestamp())
+        if model in signed.targets:
+            break
+        children = []
+        for name, is_last in signed.delegations.get_roles_for_target(model) if signed.delegations else ():
+            children.append(name)
+            if is_last:
+                open_ = []
+                break
+        open_ += reversed(children)
+    return int(min(found))
 
 
 class _Fetcher(FetcherInterface):

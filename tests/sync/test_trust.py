@@ -13,7 +13,9 @@ from edge_infer.errors import ExpiredError, FetchError, RollbackError, Signature
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository
+from tests.support.sync.delegated import delegate
 from tests.support.sync.host import Answer, Host
+from tests.support.sync.javascript import in_javascript
 from tests.support.sync.publisher import Publisher, take
 
 if TYPE_CHECKING:
@@ -158,6 +160,31 @@ def test_a_clock_of_1970_does_not_make_old_metadata_new(
     monkeypatch.setattr(clocked.datetime, "datetime", Stopped)
     with pytest.raises(ExpiredError, match="before the last time that was signed"):
         take(publisher.folder, device, quick)
+
+
+@pytest.mark.parametrize("days", [300, -3])
+def test_on_a_clock_of_1970_a_delegated_role_that_expired_is_refused_too(
+    publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    publisher.publish(1)
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    delegate(publisher, expires=now + datetime.timedelta(days=days))
+    import tuf.ngclient._internal.trusted_metadata_set as clocked
+
+    class Stopped(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Stopped:
+            return cls(1970, 1, 2, tzinfo=tz)
+
+    monkeypatch.setattr(clocked.datetime, "datetime", Stopped)
+    device, root = DeviceStore(tmp_path / "device"), (publisher.folder / "tuf/1.root.json").read_text()
+    in_page = in_javascript(publisher.folder, root=root, now_s=86400)
+    if days > 0:
+        assert take(publisher.folder, device, quick).version == in_page["version"] == "1"
+        return
+    with pytest.raises(ExpiredError, match="before the last time that was signed"):
+        take(publisher.folder, device, quick)
+    assert in_page["code"] == "metadata_expired"
 
 
 def test_endless_metadata_is_cut_off(publisher: Publisher, host: Host, device: DeviceStore) -> None:

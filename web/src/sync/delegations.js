@@ -16,6 +16,7 @@ export async function delegatedFor(signed, path) {
   const { delegations } = signed;
   if (delegations === undefined || delegations === null) return [];
   const { keys, roles, succinct_roles: bins } = delegations;
+  if (typeof keys !== "object" || keys === null || Array.isArray(keys)) throw new TypeError("delegations have no keys");
   if ((roles === undefined) === (bins === undefined)) throw new TypeError("delegations have either roles or succinct roles");
   const hash = await sha256(new TextEncoder().encode(path));
   if (bins !== undefined) {

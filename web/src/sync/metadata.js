@@ -78,8 +78,8 @@ export class TrustedMetadata {
       visited.add(next.name);
       // Verified for this delegator, also where another one delegates to the same role.
       const signed = next.name === "targets" ? this.targets : await this.targetsOf(next.name, next.delegator);
+      const found = await delegatedFor(signed, path); // what is malformed is refused, needed or not
       if (Object.hasOwn(signed.targets, path)) return signed.targets[path];
-      const found = await delegatedFor(signed, path);
       const last = found.findIndex(({ terminating }) => terminating);
       if (last >= 0) open = [];
       for (const { name, role, keys } of found.slice(0, last < 0 ? undefined : last + 1).toReversed()) open.push({ name, delegator: { role, keys } });
@@ -264,7 +264,7 @@ function named(signed, name) {
   if (!Number.isSafeInteger(entry?.version) || entry.version < 1) throw refused(`no version of ${name} is named`);
   const { length = 0, hashes = {} } = entry;
   if (!Number.isSafeInteger(length) || length < 0) throw refused(`${name} is named with the length ${length}`);
-  if (typeof hashes !== "object" || hashes === null) throw refused(`${name} is named with malformed hashes`);
+  if (!isObject(hashes)) throw refused(`${name} is named with malformed hashes`);
   return entry;
 }
 
@@ -283,11 +283,23 @@ function parse(bytes, name) {
     if (new Set(signatures.map(({ keyid }) => keyid)).size !== signatures.length) throw new TypeError("a key signed it twice");
     if (type === "root") for (const one of ["root", "timestamp", "snapshot", "targets"]) checked(signed.roles[one]);
     const part = { root: "keys", timestamp: "meta", snapshot: "meta", targets: "targets" }[type] ?? "";
-    if (typeof signed[part] !== "object" || signed[part] === null || Array.isArray(signed[part])) throw new TypeError(`it has no ${part}`);
+    if (!isObject(signed[part])) throw new TypeError(`it has no ${part}`);
+    if (type === "root" && !["boolean", "undefined"].includes(typeof signed.consistent_snapshot)) throw new TypeError("`consistent_snapshot` is malformed");
+    if (type === "targets" && !Object.values(signed.targets).every(isTarget)) throw new TypeError("a target is malformed");
     return metadata;
   } catch (error) {
     throw refused(`no ${name} metadata came: ${error instanceof Error ? error.message : error}`);
   }
+}
+
+/** @param {unknown} value */
+function isObject(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** @param {any} entry */
+function isTarget(entry) {
+  return isObject(entry) && Number.isSafeInteger(entry.length) && entry.length >= 0 && isObject(entry.hashes);
 }
 
 /** @param {Uint8Array} bytes */

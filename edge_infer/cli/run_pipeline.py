@@ -169,7 +169,7 @@ def _found(text: str, takes: str) -> Iterator[Any]:
     """Give the raw inputs that one word of the command line names."""
     path = Path(text)
     suffixes = _SUFFIXES.get(takes, ())
-    if path.is_dir():
+    if text and path.is_dir():  # an empty text is no folder
         files = sorted(one for one in path.rglob("*") if one.suffix.lower() in suffixes and one.is_file())
         if not files:
             raise InputError(f"the folder `{text}` has no file of {', '.join(suffixes)}", hint="name the files")

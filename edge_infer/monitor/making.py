@@ -22,6 +22,7 @@ from edge_infer.monitor.reference import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from edge_infer.tasks.definition import Definition
     from edge_infer.tensors.tensor import TensorSpec
 
     Runs = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
@@ -30,9 +31,14 @@ if TYPE_CHECKING:
 DIRECTIONS = 16
 #: A row of more numbers is watched by directions, and one of fewer column by column.
 MAX_COLUMNS = 64
+#: What a reference takes at most: vectors and images get fewer directions, where their file would be larger.
+MAX_BYTES = 8192
 #: Fewer rows say too little of what is usual.
 LEAST_ROWS = 200
 _LARGEST = 4096.0
+_PROJECTED = ("vector", "image")
+#: A longer vector takes minutes to find directions in.
+_MAX_WIDTH = 4096
 
 
 def make_reference(
@@ -56,19 +62,22 @@ def make_reference(
     Raises:
         InputError: There are fewer than `LEAST_ROWS` rows, or no tensor that can be watched.
     """
-    groups: list[Group] = []
-    directions: list[list[int]] = []
+    named, known = names or {}, categories or {}
+    seen: list[tuple[Group, list[Any]]] = []
     for of, specs in (("inputs", inputs), ("outputs", outputs)):
         for spec in specs:
             values = [array_of(run[of == "outputs"][spec.name]) for run in runs if spec.name in run[of == "outputs"]]
-            group = _group(of, spec, values, names or {}, labels)
-            if group is None:
-                continue
-            if group.take in ("vector", "image"):
-                found = _directions(values, group)
-                group = group._replace(names=[f"{spec.name} {i + 1}" for i in range(len(found))])
-                directions += found
-            groups.append(_unique(group, groups))
+            group = _group(of, spec, values, named, labels)
+            if group is not None:
+                seen.append((group, values))
+    groups: list[Group] = []
+    directions: list[list[int]] = []
+    for group, values in seen:
+        if group.take in _PROJECTED:
+            found = _directions(values, group)
+            group = group._replace(names=[f"{group.tensor} {i + 1}" for i in range(len(found))])
+            directions += found
+        groups.append(_unique(group, groups))
     if not groups:
         raise InputError("no tensor of the model can be watched", hint="rows of numbers, vectors, images or scores can")
     reference = Reference(0, groups, [], directions, "")
@@ -80,11 +89,42 @@ def make_reference(
     features = []
     for name, column in zip([name for group in groups for name in group.names], columns, strict=True):
         is_class = any(group.take == "best" and group.names[0] == name for group in groups)
-        said = list(labels) if is_class else list((categories or {}).get(name, ()))
+        said = list(labels) if is_class else list(known.get(name, ()))
         features.append(_feature(name, column, said, is_class=is_class))
-    data = write_reference(reference._replace(rows=rows, features=features))
+    made: Reference | None = reference._replace(rows=rows, features=features)
+    while made is not None:
+        data = write_reference(made)
+        made = _with_less(made) if len(data) > MAX_BYTES else None
     read_reference(data)  # what is written can be read
     return data
+
+
+def _with_less(reference: Reference) -> Reference | None:
+    """Leave out the direction of the least variance, of the group that has the most; None where each has one."""
+    projected = [group for group in reference.groups if group.take in _PROJECTED and len(group.names) > 1]
+    if not projected:
+        return None
+    most = max(projected, key=lambda group: len(group.names))
+    last = next(i for i, one in enumerate(reference.features) if one.name == most.names[-1])
+    before = reference.groups[: reference.groups.index(most) + 1]
+    at = sum(len(group.names) for group in before if group.take in _PROJECTED) - 1
+    groups = [group._replace(names=group.names[:-1]) if group is most else group for group in reference.groups]
+    features = [one for i, one in enumerate(reference.features) if i != last]
+    directions = [one for i, one in enumerate(reference.directions) if i != at]
+    return reference._replace(groups=groups, features=features, directions=directions)
+
+
+def described(definition: Definition) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the names of the columns by input, and the categories by column."""
+    names: dict[str, list[str]] = {}
+    categories: dict[str, list[str]] = {}
+    for tensor, chain in definition.inputs.items():
+        for step in chain:
+            if step.name == "tabular.columns":
+                names[tensor] = list(step.parameters["names"])
+            if step.name == "tabular.categories":
+                categories |= {name: [str(one) for one in known] for name, known in step.parameters["values"].items()}
+    return names, categories
 
 
 def _group(
@@ -106,6 +146,8 @@ def _group(
     if len(own) == width or width <= MAX_COLUMNS:
         made = own if len(own) == width else [f"{spec.name} {i + 1}" for i in range(width)]
         return Group(of, spec.name, "columns", ["prediction"] if of == "outputs" and width == 1 else made)
+    if width > _MAX_WIDTH:
+        return None
     return Group(of, spec.name, "vector", [], _power(_LARGEST / largest)) if largest else None
 
 

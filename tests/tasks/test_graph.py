@@ -206,6 +206,13 @@ def test_what_does_not_fit_is_refused(
     assert not (tmp_path / "b.bundle").exists()
 
 
+def test_labels_are_counted_by_what_the_last_graph_gives(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    (tmp_path / "labels.json").write_text('["a", "b"]')
+    with pytest.raises(InputError, match="There are 2 labels, and output `scores` has 3 classes"):
+        convert(tmp_path / "model.onnx", tmp_path / "b", preprocess=str(path), labels=tmp_path / "labels.json")
+
+
 def pictures(folder: Path) -> Path:
     from PIL import Image
 

@@ -54,6 +54,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     report: FilePath | None = None,
     prune_dead_channels: bool = False,
     goldens: int | None = None,
+    drift: bool = True,
     keep_all: bool = False,
     cache: bool = True,
     force: bool = False,

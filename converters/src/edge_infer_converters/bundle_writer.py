@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, PART_SIZE, FileEntry, Manifest
 from edge_infer.errors import BundleError, InputError
+from edge_infer.monitor.reference import PATH as REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,8 +139,8 @@ class BundleWriter:
     ) -> str:
         """Write `manifest.json` over the files that were added, and return its sha256, the revision.
 
-        Labels and golden examples are named where they were added. The task is the definition's, or the given one of
-        a model that generates text.
+        Labels, golden examples and the reference of drift are named where they were added. The task is the
+        definition's, or the given one of a model that generates text.
         """
         manifest = Manifest(
             name,
@@ -153,6 +154,7 @@ class BundleWriter:
             task=task if definition is None else definition.task,
             pipeline=None if definition is None else definition.to_json(),
             generate=generate,
+            monitor={"reference": REFERENCE} if REFERENCE in self._entries else None,
             source=self._source,
             license=self._license,
         )

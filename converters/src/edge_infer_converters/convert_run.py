@@ -19,6 +19,9 @@ from edge_infer.errors import (
 from edge_infer.formats import safetensors
 from edge_infer.formats.program import read_compiled
 from edge_infer.formats.tflite_tables import hidden_state
+from edge_infer.monitor.making import described, make_reference
+from edge_infer.monitor.reference import PATH as REFERENCE
+from edge_infer.monitor.reference import read_reference
 from edge_infer.tasks import vectors
 from edge_infer.tasks.registry import get_task
 from edge_infer_converters import decoder_run, encoder_decoder_run, support
@@ -172,6 +175,7 @@ def convert(
         elif labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
         add_samples(writer, samples)
+        run.add_reference(data, outputs)
         run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])  # engines load the variants by it
@@ -344,6 +348,24 @@ class _Run:
 
         loads_again = self.model.nbytes <= MAX_BYTES and self.model.is_engines_own
         self._own = own_error(self.reference.run, load_optimised if loads_again else None, calls, outputs, self.golden)
+
+    def add_reference(self, data: CalibrationSet, outputs: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Keep what the data look like, where they are somebody's own and enough."""
+        if data.is_made_up or not self._recipe.keeps_reference:
+            return
+        names, categories = ({}, {}) if self.found is None else described(self.found.definition)
+        labels = self._writer.read(LABELS_NAME)
+        classes = json.loads(labels) if labels else ()
+        runs = list(zip(data.calls, outputs, strict=True))
+        try:
+            reference = make_reference(runs, self.model.inputs, self.model.outputs, names, categories, classes)
+        except InputError:  # fewer than 200 rows, or nothing that can be watched, such as tokens
+            return
+        self._writer.add(REFERENCE, reference)
+        rows = read_reference(reference).rows
+        self._reporter.talk(
+            step("Kept", "reference:", f"{rows:,} rows of {data.origin}, {len(reference) / 1000:.1f} kB")
+        )
 
     def describe(self, labels: bytes | None) -> None:
         """Let the TFLite files say what they are."""

@@ -213,6 +213,13 @@ OPTIONS = (
         "Keep N golden examples. Default: up to 32 that take 64 kB or 15 % of the variants together, and at least one.",
         unit="N",
     ),
+    _recipe(
+        "drift",
+        "bool",
+        "Keep in the bundle what 200 rows or more of --calibration or --eval look like: bins and counts, and no row.",
+        default=True,
+        flag="--drift/--no-drift",
+    ),
     _recipe("keep_all", "bool", "Keep variants that fail their limits too.", default=False),
     _recipe(
         "cache",

@@ -42,6 +42,7 @@ class Recipe:
         is_cached: Whether a search keeps its figures for the next, in the user's cache folder.
         keep_names: Whether tensors inside a TFLite file keep their names.
         prunes: Whether channels that are the same for every input are removed first.
+        keeps_reference: Whether the bundle keeps what its data look like, to find drift.
         goldens: How many golden examples the bundle has; 0 for up to 32 that are small beside the model.
     """
 
@@ -56,6 +57,7 @@ class Recipe:
     is_cached: bool = True
     keep_names: bool = False
     prunes: bool = False
+    keeps_reference: bool = True
     goldens: int = 0
 
     @classmethod
@@ -87,6 +89,7 @@ class Recipe:
             calibrate=one.calibrate,
             is_cached=one.cache,
             prunes=one.prune_dead_channels,
+            keeps_reference=one.drift,
             goldens=one.goldens or 0,
         )
 

@@ -43,7 +43,8 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
         sound = _read(value, item.argument("sampling_rate", parameters["sampling_rate"] or default))
         if not 1 <= len(sound.samples) <= MAX_SAMPLES:
             raise InputError(
-                f"a sound has {len(sound.samples)} samples, expected 1 to {MAX_SAMPLES}", hint="cut it into parts"
+                f"a sound has {len(sound.samples)} samples, expected 1 to {MAX_SAMPLES}",
+                hint="cut it into parts" if len(sound.samples) else "record it again: it is empty",
             )
         if not isfinite(sum(sound.samples)):
             raise InputError("a sound holds NaN or infinity", hint="give samples of -1 to 1")

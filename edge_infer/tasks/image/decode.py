@@ -97,8 +97,13 @@ def _decoded(data: bytes, mode: str, background: list[float] | None) -> Image:
     except errors as error:
         if isinstance(error, InputError):
             raise
+        if isinstance(error, Pillow.DecompressionBombError):
+            raise InputError(f"the image has too many pixels: {error}", hint="give a smaller one") from error
+        said = str(error)
+        if isinstance(error, UnidentifiedImageError):  # Pillow names its buffer's place in memory
+            said = "it is of no format that Pillow knows" if data else "it is empty"
         raise InputError(
-            f"the image cannot be read: {error}", hint="give a JPEG, PNG, WebP, BMP, GIF or TIFF file that is whole"
+            f"the image cannot be read: {said}", hint="give a JPEG, PNG, WebP, BMP, GIF or TIFF file that is whole"
         ) from error
 
 

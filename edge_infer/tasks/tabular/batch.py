@@ -116,14 +116,24 @@ def predict(
         feeds = prepared.feeds([prepared.before(table, {})])
     else:
         feeds = {next(iter(pipeline.definition.inputs)): matrix}
-    rejected = table.rejected or {}
+    rejected = dict(table.rejected or {})
     wanted = _wanted(pipeline)
     outputs = pipeline.session.run(feeds, wanted) if rows else {}
     found = _columns(pipeline, outputs, scores=scores) if rows else {}
+    if rejects:
+        rejected = dict(sorted((dict.fromkeys(_without_answer(found), "the model gives NaN") | rejected).items()))
     left = [row for row in range(rows) if row not in rejected] if rejected else range(rows)
     if rejected:
         found = {name: take(values, left) for name, values in found.items()}
     return Answers(found, left, rejected)
+
+
+def _without_answer(found: Mapping[str, Any]) -> list[int]:
+    """Return the rows whose number is NaN, as that of infinite columns may be."""
+    values = found.get("prediction", found.get("score", ()))
+    if hasattr(values, "dtype"):
+        return [int(row) for row in (values != values).nonzero()[0]]
+    return [row for row, value in enumerate(values) if value != value]
 
 
 def take(values: Any, rows: Sequence[int]) -> Any:

@@ -111,7 +111,9 @@ class Reader:
             raise InputError(
                 f"`{self.path}` has no column `{missing[0]}`"
                 + (f" and {len(missing) - 1} more of the model's" if len(missing) > 1 else ""),
-                hint=f"it has {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}",
+                hint=f"it has {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
+                if names
+                else "it is empty: begin with a line of names",
                 missing=missing,
             )
         return names if self._keep is None or missing else [n for n in names if n in self._types or n in self._keep]

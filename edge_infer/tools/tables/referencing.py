@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest
 from edge_infer.errors import InputError
-from edge_infer.monitor.making import make_reference
+from edge_infer.monitor.making import described, make_reference
 from edge_infer.monitor.reference import PATH
 from edge_infer.platform.atomic_write import write_file
 from edge_infer.tasks.tabular.batch import check_task, names_of
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from edge_infer.tasks.definition import Definition
     from edge_infer.tasks.pipeline import Pipeline
 
 #: More rows than this move no bin by much.
@@ -59,16 +58,3 @@ def add_reference(pipeline: Pipeline, folder: Path, table: Path) -> tuple[int, i
     write_file(folder / PATH, data)
     write_file(folder / MANIFEST_NAME, changed.to_bytes())
     return len(data), rows
-
-
-def described(definition: Definition) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Return the names of the columns by input, and the categories by column."""
-    names: dict[str, list[str]] = {}
-    categories: dict[str, list[str]] = {}
-    for tensor, chain in definition.inputs.items():
-        for step in chain:
-            if step.name == "tabular.columns":
-                names[tensor] = list(step.parameters["names"])
-            if step.name == "tabular.categories":
-                categories |= {name: [str(one) for one in known] for name, known in step.parameters["values"].items()}
-    return names, categories

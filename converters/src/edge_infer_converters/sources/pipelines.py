@@ -121,7 +121,9 @@ def check_fit(found: Found, inputs: tuple[TensorSpec, ...], outputs: tuple[Tenso
 
     for name, chain in found.definition.inputs.items():
         prepare_chain(chain, Place(read, found.labels, inputs, outputs, "" if name == "*" else name))
-    prepare_chain(found.definition.outputs, Place(read, found.labels, inputs, outputs))
+    made = prepare_chain(found.definition.outputs, Place(read, found.labels, inputs, outputs))
+    # What `post.top_k` reads: the model's outputs, or those of a graph behind it.
+    outputs = tuple(next((one.gives for one in reversed(made) if hasattr(one, "gives")), outputs))
     for one in found.definition.outputs:
         if one.name == "post.top_k" and found.labels:
             name = one.parameters["tensor"] or (outputs[0].name if len(outputs) == 1 else "")

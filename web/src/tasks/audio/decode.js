@@ -25,7 +25,9 @@ export function prepare({ rate, sampling_rate: given }) {
     const sound = await read(value, item.argument("sampling_rate", given ?? rate));
     const { samples } = sound;
     if (samples.length < 1 || samples.length > MAX_SAMPLES) {
-      throw new InferError(`a sound has ${samples.length} samples, expected 1 to ${MAX_SAMPLES}`, "input_error", { hint: "cut it into parts" });
+      throw new InferError(`a sound has ${samples.length} samples, expected 1 to ${MAX_SAMPLES}`, "input_error", {
+        hint: samples.length ? "cut it into parts" : "record it again: it is empty",
+      });
     }
     if (!samples.every(Number.isFinite)) {
       throw new InferError("a sound holds NaN or infinity", "input_error", { hint: "give samples of -1 to 1" });

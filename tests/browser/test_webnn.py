@@ -38,7 +38,8 @@ _OPEN = """async ([fake, url]) => {
 }"""
 _RUN = """async () => {
     const { logits } = await session.run({ x }, {});
-    return { logits: [...logits.data], built: globalThis.built, dispatched: globalThis.dispatched, ...opener.placement() };
+    const { built, dispatched } = globalThis;
+    return { logits: [...logits.data], built, dispatched, ...opener.placement() };
 }"""
 _INPUT = {"x": [[i % 7 / 7 for i in range(64)]]}
 

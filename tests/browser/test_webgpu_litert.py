@@ -110,6 +110,10 @@ def test_a_net_runs_on_the_gpu_for_every_batch(open_gpu_page: Open, server: str,
         assert (found["device"], found["shape"]) == ("webgpu", [rows, 10])
         assert found["logits"] == pytest.approx(_expected(bundles["mlp"], rows), abs=1e-5)
 
+    both: Any = page.evaluate(f"async (rows) => Promise.all(rows.map({_RUN_HERE}))", [3, 2])
+    assert [one["device"] for one in both] == ["webgpu", "webgpu"]
+    assert both[1]["logits"] == pytest.approx(_expected(bundles["mlp"], 2), abs=1e-5)
+
 
 def test_a_gpu_that_is_lost_is_replaced_by_wasm_once(
     open_gpu_page: Open, server: str, bundles: dict[str, Path]

@@ -62,7 +62,7 @@ export class LiteRtGpuOpener {
 
   /**
    * @param {Uint8Array} model
-   * @returns {Promise<import("./open.js").AnySession>}
+   * @returns {Promise<WebGpuSession | import("./litert-session.js").LiteRtSession>}
    */
   async open(model) {
     const openWasm = async () => {
@@ -123,6 +123,8 @@ class GpuModel {
     this.file = new TfliteFile(model.slice());
     /** @type {Program | undefined} */
     this.program = undefined;
+    /** The run that is under way: its build is not entered twice at once. @type {Promise<unknown>} */
+    this.running = Promise.resolve();
     /** @type {TensorSpec[]} */
     this.inputs = [];
     /** @type {TensorSpec[]} */
@@ -192,7 +194,17 @@ class GpuModel {
    * @param {Record<string, OrtTensor>} feeds
    * @returns {Promise<Record<string, OrtTensor>>}
    */
-  async run(feeds) {
+  run(feeds) {
+    const result = this.running.then(() => this.runAlone(feeds));
+    this.running = result.catch(() => {});
+    return result;
+  }
+
+  /**
+   * @param {Record<string, OrtTensor>} feeds
+   * @returns {Promise<Record<string, OrtTensor>>}
+   */
+  async runAlone(feeds) {
     const given = this.inputs.map(({ name }) => feeds[name]);
     const program = await this.programFor(given.map(({ dims }) => [...dims]));
     const places = given.map(({ data }, i) => this.upload(program.model, i, data));

@@ -58,6 +58,11 @@ export async function sharedEngine(name, { root = ROOT, ...options } = {}) {
   if (!Object.hasOwn(STARTERS, name)) {
     throw new InferError(`Engine \`${name}\` is not known; choose from \`ort\`, \`litert\`, \`compiled\``, "input_error");
   }
+  if (typeof WebAssembly === "undefined") {
+    throw new InferError("This browser runs no WebAssembly here", "backend_unavailable", {
+      hint: "a mode of high security may switch it off for this site; else take a browser of 2021 or later, or load(url, { fallback: SERVER })",
+    });
+  }
   const starting = engines.get(name) ?? STARTERS[name](new URL(root, globalThis.location?.href), options);
   engines.set(name, starting);
   return starting.catch((error) => {

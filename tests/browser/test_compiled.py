@@ -126,7 +126,7 @@ def test_the_page_gives_the_numbers_of_native_kernels_and_fetches_no_engine(
 def test_the_gpu_is_said_to_be_left_out(served: tuple[BrowserPage, Callable[[bytes], None]]) -> None:
     report = served[0].evaluate(_OPEN, {"device": "webgpu"})
 
-    assert report["fallbacks"] == ["webgpu: compiled models run on wasm here; WebGPU runs ONNX variants"]
+    assert report["fallbacks"] == ["webgpu: compiled models run on wasm here; WebGPU runs ONNX and TFLite variants"]
 
 
 def test_wrong_values_are_told_and_a_damaged_file_is_refused(

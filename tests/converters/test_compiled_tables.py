@@ -94,6 +94,21 @@ def test_a_classifier_gives_the_labels_and_numbers_of_scikit_learn(name: str, cl
     assert np.sqrt(np.mean((scores.reshape(numbers.shape) - numbers) ** 2)) <= limit * np.sqrt(np.mean(numbers**2))
 
 
+def test_the_sign_of_nothing_is_nothing(tmp_path: Path) -> None:
+    smallest, largest = np.float32(1e-45), np.finfo(np.float32).max
+    rows = np.array([[0.0, -0.0, 1e-30], [smallest, -smallest, 0.5], [-np.inf, np.inf, -largest]], np.float32)
+    node = helper.make_node("Sign", ["x"], ["y"])
+    shapes = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 3]) for name in "xy"]
+    opset = helper.make_opsetid("", 17)
+    model = helper.make_model(
+        helper.make_graph([node], "g", shapes[:1], shapes[1:]), opset_imports=[opset], ir_version=8
+    )
+
+    (signs,) = answers(model, rows)
+
+    np.testing.assert_array_equal(signs.reshape(rows.shape), np.sign(rows))
+
+
 @pytest.mark.parametrize("name", [*regressors()])
 def test_a_regressor_gives_the_numbers_of_scikit_learn(name: str, tmp_path: Path) -> None:
     rows, wanted = datasets.load_diabetes(return_X_y=True)

@@ -15,7 +15,7 @@ FOLDER/src. Serve FOLDER, and write its address as root: load(url, { root: "/edg
   --engine NAME  onnx (ONNX Runtime, for .onnx files: 14 MB), litert (LiteRT, for .tflite files: 29 MB) or
                  python (Pyodide, for loadPython: 13 MB, which needs onnx or litert beside it); without it onnx and
                  litert. A page fetches about 2.5 MB of an engine, compressed
-  --webgpu       the builds of ONNX Runtime for the GPU, too: 44 MB
+  --webgpu       the builds of ONNX Runtime and LiteRT for the GPU, too: 54 MB
   --one-file     edge-infer.js, one file with all modules, in place of FOLDER/src:
                  import { load } from "/edge-infer/edge-infer.js"`;
 

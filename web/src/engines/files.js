@@ -16,6 +16,8 @@ export async function filesFor(engine, device, root) {
     files = [["onnxruntime-web", `${module}.wasm`, bytes]];
   } else if (engine === "ort") {
     files = [["onnxruntime-web", "ort-wasm-simd-threaded.wasm", (await import("./ort.js")).ORT_WASM_BYTES]];
+  } else if (engine === "litert" && device === "webgpu") {
+    files = [["litert", "litert_wasm_jspi_internal.wasm", (await import("./litert-webgpu.js")).LITERT_GPU_BYTES]];
   } else if (engine === "litert") {
     const { build, bytes } = (await import("./litert.js")).buildOfThisBrowser();
     files = [["litert", `${build}.wasm`, bytes]];

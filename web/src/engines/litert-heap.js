@@ -28,7 +28,7 @@ import { endNames } from "./tflite-file.js";
  * @property {(bytes: number) => number} _malloc
  * @property {(pointer: number) => void} _free
  * @property {() => void} setupLogging
- * @property {{create: (device: null) => Deletable}} LiteRtEnvironment
+ * @property {{create: (device: object | null) => Deletable}} LiteRtEnvironment
  * @property {(environment: Deletable, data: number, bytes: number) => CppModel} loadModel
  * @property {(environment: Deletable, model: CppModel, options: object) => CppCompiled} compileModel
  * @property {{createManaged: (environment: Deletable, place: unknown, type: CppType, bytes: number) => CppBuffer}} LiteRtTensorBuffer
@@ -61,15 +61,16 @@ export class LiteRtHeap {
    * @param {LiteRtModule} module
    * @param {string[]} log What the module printed last.
    * @param {number} [spareThreads] How many threads wait to be used, besides the caller's.
+   * @param {object | null} [gpu] The device of WebGPU that its build runs on.
    */
-  constructor(module, log, spareThreads = 0) {
+  constructor(module, log, spareThreads = 0, gpu = null) {
     this.module = module;
     this.log = log;
     this.spareThreads = spareThreads;
     /** What aborted the module, after which it must not be called again. */
     this.aborted = "";
     module.setupLogging();
-    this.environment = this.guard(() => module.LiteRtEnvironment.create(null), "starting", "backend_unavailable");
+    this.environment = this.guard(() => module.LiteRtEnvironment.create(gpu), "starting", "backend_unavailable");
   }
 
   /** @returns {number} The bytes that the module's memory holds now. */

@@ -186,13 +186,13 @@ function entryOf(program) {
 
 /**
  * @param {LiteRtHeap} heap
- * @param {LiteRtProgram} program
+ * @param {Pick<LiteRtProgram, "model">} program
  * @param {"input" | "output"} side
  * @param {string} name
  * @param {number} index
  * @returns {TensorSpec}
  */
-function specOf(heap, { model }, side, name, index) {
+export function specOf(heap, { model }, side, name, index) {
   const type = side === "input" ? model.getInputTensorType(0, index) : model.getOutputTensorType(0, index);
   const { dtype, shape } = heap.describe(type, name);
   // A free dimension has no name of its own in TFLite; these are those of `edge_infer.backends.litert`.

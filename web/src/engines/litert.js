@@ -108,12 +108,7 @@ export async function startLiteRtEngine({ base = `${ROOT}vendor/litert/`, thread
   const script = count > 1 ? threaded : new URL(`${build}.js`, folder);
   const compiling = compileWasm(PINNED, new URL(`${build}.wasm`, folder), BUILDS[build], onProgress);
   const [factory, wasm] = await Promise.all([importFactory(script), compiling]);
-  /** @type {string[]} */
-  const log = [];
-  const printErr = (/** @type {string} */ line) => {
-    log.push(line);
-    if (log.length > 20) log.shift();
-  };
+  const { log, printErr } = lastLines();
   const options = { mainScriptUrlOrBlob: script.href, locateFile: (/** @type {string} */ name) => new URL(name, folder).href };
   const restore = setPool(poolFor(count));
   const forget = await setNodeNames(script);
@@ -137,6 +132,34 @@ export async function startLiteRtEngine({ base = `${ROOT}vendor/litert/`, thread
   const engine = new LiteRtEngine(new LiteRtHeap(module, log, poolFor(count)), count, why);
   selfTest(PINNED, folder, engine);
   return engine;
+}
+
+/**
+ * Start another build of the same version, of one thread.
+ *
+ * @param {URL} base The folder of the engine's files.
+ * @param {string} build
+ * @param {number} bytes Of its wasm file.
+ * @param {import("../fetch/download.js").OnProgress} [onProgress]
+ * @returns {Promise<{module: LiteRtModule, log: string[]}>} With what it prints, the last lines.
+ */
+export async function startBuild(base, build, bytes, onProgress) {
+  const folder = await folderOf(PINNED, base, `${build}.js`);
+  const script = new URL(`${build}.js`, folder);
+  const [factory, wasm] = await Promise.all([importFactory(script), compileWasm(PINNED, new URL(`${build}.wasm`, folder), bytes, onProgress)]);
+  const { log, printErr } = lastLines();
+  const options = { mainScriptUrlOrBlob: script.href, locateFile: (/** @type {string} */ name) => new URL(name, folder).href };
+  return { module: await instantiate(PINNED, folder, factory, wasm, { ...options, print: printErr, printErr }), log };
+}
+
+function lastLines() {
+  /** @type {string[]} */
+  const log = [];
+  const printErr = (/** @type {string} */ line) => {
+    log.push(line);
+    if (log.length > 20) log.shift();
+  };
+  return { log, printErr };
 }
 
 /**

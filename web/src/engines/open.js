@@ -60,6 +60,11 @@ export async function sharedEngine(name, { root = ROOT, ...options } = {}) {
   if (!Object.hasOwn(STARTERS, name)) {
     throw new InferError(`Engine \`${name}\` is not known; choose from \`ort\`, \`litert\`, \`compiled\``, "input_error");
   }
+  if (typeof WebAssembly === "undefined") {
+    throw new InferError("This browser runs no WebAssembly here", "backend_unavailable", {
+      hint: "a mode of high security may switch it off for this site; else take a browser of 2021 or later, or load(url, { fallback: SERVER })",
+    });
+  }
   const starting = engines.get(name) ?? STARTERS[name](new URL(root, globalThis.location?.href), options);
   engines.set(name, starting);
   return starting.catch((error) => {
@@ -83,11 +88,15 @@ export async function startEngine(variant, device, settings, onProgress) {
     throw new InferError(`Device \`${device}\` is not known; choose from \`auto\`, \`wasm\`, \`webgpu\`, \`webnn\``, "input_error");
   }
   const options = { ...settings, onProgress };
+  if (variant.format === "tflite" && device === "webgpu") {
+    const { LiteRtGpuOpener } = await import("./litert-webgpu.js");
+    return new LiteRtGpuOpener(new URL("vendor/litert/", settings.root), () => sharedEngine("litert", options), onProgress);
+  }
   if (variant.format !== "onnx") {
     const engine = await sharedEngine(variant.format === "tflite" ? "litert" : "compiled", options);
     const who = variant.format === "tflite" ? "LiteRT.js runs" : "compiled models run";
-    const asked = { webgpu: "WebGPU", webnn: "WebNN" }[/** @type {string} */ (device)];
-    const fallbacks = asked ? [`${device}: ${who} on wasm here; ${asked} runs ONNX variants`] : [];
+    const asked = { webgpu: "WebGPU runs ONNX and TFLite", webnn: "WebNN runs ONNX" }[/** @type {string} */ (device)];
+    const fallbacks = asked ? [`${device}: ${who} on wasm here; ${asked} variants`] : [];
     for (const said of fallbacks) console.warn(`edge-infer: ${said}`);
     return opener(engine, (model) => engine.createSession(model), fallbacks);
   }

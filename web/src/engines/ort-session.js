@@ -339,6 +339,8 @@ function explain(error) {
     error.hint = "the model refers to files with its weights: give them as `externalData`, or save it as one file";
   } else if (/not a registered function|NOT_IMPLEMENTED|Could not find an implementation/.test(error.message)) {
     error.hint = "the page's engine lacks this operator: convert the model with `edge-infer convert`";
+  } else if (/maximum supported size/.test(error.message)) {
+    error.hint = "a page's engine reads files of less than 2 GB: convert the model to int8 or fp16, or load(url, { fallback: SERVER })";
   } else if (error.details.ort_name === "INVALID_PROTOBUF" || /No graph was found/.test(error.message)) {
     error.hint = "the file is not an ONNX model, or was cut short";
   }

@@ -34,7 +34,7 @@ import { arrayOver, checkInputs, checkNames } from "../tensors.js";
 /** A model on the GPU, until that fails. */
 export class WebGpuSession {
   /**
-   * @param {OrtJs} ort
+   * @param {Pick<OrtJs, "Tensor">} ort
    * @param {OrtJsSession} own
    * @param {GpuDevice} gpu
    * @param {(() => Promise<OrtSession>) | null} openWasm Where to go on; null where the caller does that.

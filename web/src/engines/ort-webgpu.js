@@ -59,10 +59,11 @@ function sharedInterface(base) {
 /**
  * Ask for a GPU.
  *
+ * @param {string[]} [more] Further limits that are asked for.
  * @returns {Promise<GpuDevice>}
  * @throws {InferError} `backend_unavailable`, with the reason.
  */
-async function requestDevice() {
+export async function requestDevice(more = []) {
   const { gpu } = /** @type {any} */ (navigator);
   if (!gpu) {
     throw new InferError("this browser has no WebGPU, or the page is not served by https or from localhost", "backend_unavailable");
@@ -71,7 +72,7 @@ async function requestDevice() {
   if (!adapter) throw new InferError("the browser offers no GPU adapter", "backend_unavailable");
   // The limits that onnxruntime asks for where it makes the device itself, as far as the adapter has them.
   const limits = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize"];
-  limits.push("maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupsPerDimension");
+  limits.push("maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupsPerDimension", ...more);
   const requiredLimits = Object.fromEntries(limits.map((name) => [name, adapter.limits[name]]));
   const features = ["shader-f16", "subgroups", "timestamp-query"].filter((name) => adapter.features.has(name));
   return adapter.requestDevice({ requiredLimits, requiredFeatures: features });

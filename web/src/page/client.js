@@ -2,7 +2,7 @@
 
 import { InferError } from "../errors.js";
 import { ROOT } from "../fetch/root.js";
-import { startCopiedWorker, startWorker } from "./start-worker.js";
+import { forbiddenBy, startCopiedWorker, startWorker } from "./start-worker.js";
 
 /** @typedef {import("./protocol.js").Reply} Reply */
 /** @typedef {import("./protocol.js").SessionRequest | import("./protocol.js").PythonRequests | import("./protocol.js").GenerationRequest | import("./protocol.js").SequenceRequest} RequestBody */
@@ -14,6 +14,9 @@ import { startCopiedWorker, startWorker } from "./start-worker.js";
  * @property {import("../fetch/download.js").OnProgress} [onProgress]
  * @property {(piece: import("../generation/text-model.js").Piece) => void} [onPiece]
  */
+
+// How long after a worker's failure the browser may take to say that a policy is why.
+const POLICY_MS = 50;
 
 /** The workers that are open. @type {Set<WorkerClient>} */
 export const openWorkers = new Set();
@@ -66,8 +69,15 @@ export class WorkerClient {
     worker.onerror = (event) => {
       event.preventDefault();
       if (worker !== this.worker || replaced()) return;
-      const said = event.message ? `: ${event.message}` : "; one of its modules could not be loaded";
-      this.close(new InferError(`The worker \`${name}\` failed${said}`, "backend_unavailable", { hint: "reload the page" }));
+      const end = () => {
+        const directive = forbiddenBy();
+        const said = event.message ? `: ${event.message}` : directive ? ": the page's policy forbids it" : "; one of its modules could not be loaded";
+        const hint = directive ? `let the page's Content-Security-Policy say \`${directive} 'self' blob:\`` : "reload the page";
+        this.close(new InferError(`The worker \`${name}\` failed${said}`, "backend_unavailable", { hint }));
+      };
+      // Why a policy forbids it is told apart, at about the same time.
+      if (event.message) end();
+      else setTimeout(end, POLICY_MS);
     };
   }
 

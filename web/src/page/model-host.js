@@ -226,7 +226,7 @@ async function withEngine({ backend, device = "auto", settings }, variant, bring
   };
   const precisions = device === "webgpu" ? await (await import("../engines/ort-webgpu.js")).preferredPrecisions() : undefined;
   const isAccelerated = device === "webgpu" || device === "webnn";
-  const formats = isAccelerated ? ["onnx", "compiled", "tflite"] : undefined; // they run ONNX
+  const formats = isAccelerated ? ["onnx", "tflite", "compiled"] : undefined; // what they run comes first
   /** @type {import("../bundle/bundle.js").FetchedBundle | undefined} */
   let bundle;
   try {

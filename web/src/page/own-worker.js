@@ -10,6 +10,24 @@ const POLICY = "edge-infer";
 /** @type {{createScriptURL: (address: string) => string} | undefined} */
 let policy;
 
+/** The directive of the page's policy that has forbidden a worker. */
+let forbidden = "";
+let isWatching = false;
+
+/** @returns {string} The directive of the page's Content-Security-Policy that has forbidden a worker; empty where none has. */
+export function forbiddenBy() {
+  return forbidden;
+}
+
+function watchPolicy() {
+  if (isWatching) return;
+  isWatching = true;
+  globalThis.addEventListener?.("securitypolicyviolation", (event) => {
+    const { effectiveDirective } = /** @type {SecurityPolicyViolationEvent} */ (event);
+    if (effectiveDirective === "worker-src") forbidden = effectiveDirective;
+  });
+}
+
 /** @returns {boolean} Whether this thread can start workers: a service worker and Node cannot. */
 export function hasWorkers() {
   // onnxruntime-web puts Node's own kind of worker there, which has `ref`.
@@ -29,6 +47,7 @@ export function startOwn(own, script, name) {
       hint: "call it in a page or in a dedicated worker: a service worker and Node have no workers of this kind",
     });
   }
+  watchPolicy();
   const inOne = oneFile.address && inFile(script);
   try {
     return inOne ? new Worker(inOne, { type: "module", name }) : own();

@@ -48,15 +48,18 @@ export async function preflight(url, root, asked, store, signal) {
   const { rows, wrong } = store ? await recallMeasured(store, revision) : { rows: [], wrong: [] };
   const accelerator = asked.device === "webgpu" || asked.device === "webnn" ? asked.device : undefined;
   const precisions = accelerator === "webgpu" ? await (await import("../engines/ort-webgpu.js")).preferredPrecisions() : undefined;
-  const order = accelerator ? { formats: ["onnx", "compiled", "tflite"], precisions } : {};
+  const order = accelerator ? { formats: ["onnx", "tflite", "compiled"], precisions } : {};
   const { chosen, found, why } = decide(manifest, { best: fastest(rows, asked), wrong: wrongVariants(wrong, asked) }, { ...asked, ...order });
   const engine = engineOf(chosen.format);
   /** @type {string[]} */
   const notBetter = [];
   /** @type {Preflight["device"]} */
   let device = found?.device ?? accelerator ?? "wasm";
-  if (device !== "wasm" && engine !== "ort") {
-    notBetter.push(`${device}: it runs ONNX variants, and ${chosen.id} is none`);
+  if (device !== "wasm" && (engine === "compiled" || (engine === "litert" && device === "webnn"))) {
+    notBetter.push(`${device}: it does not run ${chosen.format} variants, such as ${chosen.id}`);
+    device = "wasm";
+  } else if (device === "webgpu" && engine === "litert" && !("Suspending" in WebAssembly)) {
+    notBetter.push("webgpu: LiteRT.js needs a browser that switches stacks (JSPI)");
     device = "wasm";
   } else if (device === "webnn" && !("ml" in navigator)) {
     device = "wasm";

@@ -2,7 +2,7 @@
 
 import { blobOf, startOwn, workerOf } from "./own-worker.js";
 
-export { hasWorkers } from "./own-worker.js";
+export { forbiddenBy, hasWorkers } from "./own-worker.js";
 
 /** @typedef {"worker.js" | "python-worker.js" | "generation-worker.js"} Script */
 

@@ -380,6 +380,15 @@ def power(node: Node) -> None:
     node.add("SQUARE", [given], node.made(given.shape[-1], output=0))
 
 
+def sign(node: Node) -> None:
+    """Sign, 0 at 0: all else becomes more than 1 in size, the smallest float32 too, and is cut there."""
+    made = node.given()
+    for _ in range(2):
+        made = node.binary("MUL", made, np.array(np.finfo(np.float32).max))
+    made = node.binary("MINIMUM", made, np.array(1.0))
+    node.binary("MAXIMUM", made, np.array(-1.0), node.made(made.shape[-1], output=0))
+
+
 def softmax(node: Node) -> None:
     """Softmax along the columns."""
     given = node.given()
@@ -437,5 +446,5 @@ RULES: dict[str, Callable[[Node], None]] = {
     "Softmax": softmax,
     **dict.fromkeys(("ReduceSum", "ReduceSumSquare"), reduced),
     "Concat": concat,
-    "Sign": lambda node: _sign(node, node.given()),
+    "Sign": sign,
 }

@@ -230,7 +230,7 @@ def test_the_names_and_defaults_of_the_options_stay() -> None:
         "--eval": None, "--labels": None, "--task": None, "--preprocess": None,
         "--license": None, "--sample": (),
         "--precision": None, "--max-loss": None, "--min-sqnr": None,
-        "--max-size": None, "--max-latency-ratio": None, "--measured": None, "--metric": None, "--format": None,
+        "--max-size": None, "--max-latency-ratio": None, "--max-latency": None, "--max-ram": None, "--measured": None, "--metric": None, "--format": None,
         "--shape": None,
         "--bind": None, "--layout": "onnx", "--tflite-io": None, "--keep-names": False,
         "--allow-baked": False, "--opset": None,

@@ -79,7 +79,7 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
         given["bind"] = parse_bindings(given["bind"])
         given["shape"] = parse_shapes(given["shape"])
         recipe = Recipe.of(**{name: given.pop(name) for name in RECIPE_DEFAULTS})
-        recipe.budget.check(has_evaluation=given["evaluation"] is not None)
+        recipe.budget.check(has_evaluation=given["evaluation"] is not None, has_measured=given["measured"] is not None)
     except InputError as error:
         raise click.UsageError(str(error)) from error
     path = Path(source)

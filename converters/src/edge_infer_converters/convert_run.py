@@ -102,7 +102,7 @@ def convert(
 ) -> Conversion:
     """Run a recipe; `api.convert` documents the arguments and errors."""
     reporter = reporter or LogReporter()
-    recipe.budget.check(has_evaluation=evaluation is not None)
+    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
     version = checked_version(version)
     times = read_device_times(measured) if measured is not None else None
     if Path(output).suffix.lower() in _MODEL_SUFFIXES:
@@ -202,7 +202,7 @@ def convert(
     if result.missed:
         raise AccuracyError(
             f"{result.missed}; `{result.path}` holds it",
-            hint="allow a larger file, or more loss",
+            hint="allow a larger file, more time or memory, or more loss",
             bundle=str(result.path),
         )
     return result
@@ -449,7 +449,7 @@ class _Run:
         for variant, error in failed:
             self._leave_out(variant.id, error)
             self._writer.drop(variant.file)
-        measured, self.missed = choose(measured, self._source_id, self._recipe)
+        measured, self.missed = choose(measured, self._source_id, self._recipe, self._times)
         for one in measured:
             one.variant.parity = {name: dict(figures) for name, figures in one.quality.known.items()}
             verdict = one.quality.verdict

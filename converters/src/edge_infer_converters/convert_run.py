@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.measure.speed import DeviceTimes
     from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.recipe import Recipe
+    from edge_infer_converters.search.layers import Layer
     from edge_infer_converters.sources.source import Source
     from edge_infer_converters.writers.plan import VariantPlan
     from edge_infer_converters.writers.tflite import FloatGraph
@@ -194,6 +195,7 @@ def convert(
             else "",
             tuple(weight.label for weight in run.mixed.guilty) if run.mixed else (),
             run.missed,
+            {one.id: run.layers[one.id] for one in kept if one.id in run.layers},
         )
         writer.write_quality(quality_json.document(result, data, ranges, run.mixed, times))
         writer.commit()
@@ -227,6 +229,7 @@ class _Run:
         self._plans = recipe.plans(model.precision, model.format)
         self.not_made: dict[str, str] = {}
         self.mixed: MixedModel | None = None
+        self.layers: dict[str, tuple[Layer, ...]] = {}  # of what was searched, by the variant's id
         self.missed = ""
         self.found: Found | None = None  # what stands before and after the model
         self._version = version
@@ -381,7 +384,9 @@ class _Run:
                 if own is not None:
                     encoded = Encoded(own, f"{self.model.count}, as it came")
                 elif plan.format == "tflite" and plan.precision == "mixed":
-                    encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
+                    tflite_search = TFLiteSearch(self._tflite_graph(), *judges)
+                    encoded = tflite_search.run(ranges)
+                    self.layers[plan.id] = tflite_search.layers
                 elif plan.format == "tflite":
                     specs = (self.model.inputs, self.model.outputs)
                     encoded = encode_tflite(plan, self._tflite_graph(), specs, ranges)
@@ -525,6 +530,7 @@ class _Run:
     def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""
         self.mixed = job.run(ranking)
+        self.layers["onnx/mixed"] = self.mixed.layers
         said, guilty = said_of(self.mixed)
         self._reporter.talk(said)
         if guilty:

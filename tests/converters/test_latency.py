@@ -15,9 +15,10 @@ from edge_infer.platform.cpu import Processor
 from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.engine import fast_session
 from edge_infer_converters.measure import saturation
+from edge_infer_converters.measure.budget import DeviceLatency, parse_latency
 from edge_infer_converters.measure.latency import Latency, compare
 from edge_infer_converters.measure.saturation import Saturation
-from edge_infer_converters.measure.speed import Speed, estimated
+from edge_infer_converters.measure.speed import DeviceTimes, Speed, estimated, read_device_times
 from edge_infer_converters.measure.variant_quality import Quality
 from edge_infer_converters.measure.variants import ConvertedVariant
 from edge_infer_converters.search.selection import choose
@@ -99,6 +100,58 @@ def test_a_limit_on_time_is_for_every_variant_but_the_source() -> None:
     assert source.is_kept
     assert not half.is_kept
     assert "at most 0.75x is asked for" in half.quality.verdict.reason
+
+
+DEVICE = [
+    {"variant": id_, "backend": "onnxruntime", "device": "cpu", "p50_ms": ms, "spread": 0.1, "rss_bytes": nbytes}
+    for id_, ms, nbytes in (("onnx/fp32", 40.0, 90_000_000), ("onnx/int8", 20.0, 60_000_000))
+]
+
+
+def device_times(folder: Path) -> DeviceTimes:
+    (folder / "pi.json").write_text(json.dumps({"rows": DEVICE}))
+    return read_device_times(folder / "pi.json")
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason"),
+    [
+        (Budget(max_latency=DeviceLatency(30, "pi")), "it takes 40 ms by pi.json, at most 30 are asked for"),
+        (Budget(max_ram=70_000_000), "it takes 90 MB by pi.json, at most 70 are asked for"),
+    ],
+)
+def test_what_a_device_measured_decides_where_a_limit_is_asked_for(tmp_path: Path, budget: Budget, reason: str) -> None:
+    everything = [measured("onnx/fp32", "fp32", None, ("any",)), measured("onnx/int8", "int8", None, ("pi",))]
+    everything += [measured("onnx/fp16", "fp16", None, ("pi",))]
+
+    (plain, int8, half), missed = choose(everything, "tflite/fp32", Recipe(budget=budget), device_times(tmp_path))
+
+    assert (plain.is_kept, plain.quality.verdict.reason) == (False, reason)
+    assert (int8.is_kept, int8.quality.verdict.word) == (True, "ok")
+    assert (half.is_kept, half.quality.verdict.word) == (True, "warn")
+    assert not missed
+
+
+def test_a_limit_that_nothing_on_the_device_keeps_is_told_with_the_nearest(tmp_path: Path) -> None:
+    everything = [measured("onnx/fp32", "fp32", None), measured("onnx/int8", "int8", None)]
+    recipe = Recipe(budget=Budget(max_latency=DeviceLatency(5)))
+
+    assert choose(everything, "onnx/fp32", recipe, device_times(tmp_path))[1] == (
+        "Nothing takes at most 5 ms: the best is onnx/int8 with 20 ms"
+    )
+
+
+def test_a_limit_of_the_device_needs_its_measurements() -> None:
+    with pytest.raises(InputError, match="--max-latency needs measurements") as caught:
+        Budget(max_latency=DeviceLatency(30)).check(has_evaluation=True, has_measured=False)
+
+    assert "bench model.bundle --host" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("text", ["30", "pi=", "phone=30ms", "-1ms", "0ms", "pi=30 miles"])
+def test_a_time_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="Latency"):
+        parse_latency(text, ["pi", "web"])
 
 
 @pytest.mark.parametrize("ratio", [0.0, -1.0, float("nan"), float("inf")])

@@ -205,10 +205,32 @@ def test_the_loud_layer_stays_float_and_is_named(write_model: WriteModel, tmp_pa
     assert stored == {"layer_w0": "fp16", "layer_w1": "int4", "layer_w2": "int4"}
     assert search["kept_float"] == ["layer_w0"]
     assert search["layers"][0]["sqnr_db"]["int8"] < 45
+    layers = {layer.name: layer for layer in result.layers["onnx/mixed"]}
+    assert layers["layer_w0"][1:4] == ("fp16", None, 0.0)
+    assert layers["layer_w0"].reason.startswith("int8 would exceed the budget: alone it gives")
+    assert layers["layer_w1"].reason == "the fewest bits that there are for it"
     mixed = result.variants[1]
     assert (mixed.variant.id, mixed.variant.file) == ("onnx/mixed", "onnx/model_mixed.onnx")
     assert mixed.quality.parity.sqnr_db >= 45
     assert told.jobs[0] == "Ranking 3 weights"
+
+
+@pytest.mark.parametrize("format_", ["onnx", "tflite"])
+def test_the_layers_of_a_searched_file_are_told_with_the_worst_first(
+    write_model: WriteModel, tmp_path: Path, format_: str
+) -> None:
+    recipe = Recipe(formats=(format_,), precisions=("fp32", "mixed"), budget=Budget(min_sqnr_db=20))
+    file, page = write_model(zoo.mlp()), tmp_path / "report.html"
+
+    result = convert(file, tmp_path / "m.bundle", evaluation=mlp_data(tmp_path / "d.npz"), recipe=recipe, report=page)
+
+    (layers,) = result.layers.values()
+    shares = [layer.share for layer in layers]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1)
+    assert all(layer.sqnr_db is not None for layer in layers if layer.encoding in ("int8", "int4"))
+    assert result.to_json()["layers"] == {f"{format_}/mixed": [layer.to_json() for layer in layers]}
+    assert f"Layers of {format_}/mixed" in page.read_text()
 
 
 @pytest.mark.long

@@ -40,6 +40,9 @@ convert m.onnx -o x.bundle --max-loss much | 'much' | 1% or 0.01
 convert m.onnx -o x.bundle --max-loss 1% | --max-loss | --eval FILE.npz
 convert m.onnx -o x.bundle --max-size big | 'big' | 5MB
 convert m.onnx -o x.bundle --max-size 0 | '0' | 5MB
+convert m.onnx -o x.bundle --max-latency pi=30ms | --max-latency | --host
+convert m.onnx -o x.bundle --max-latency soon | 'soon' | pi=30ms
+convert m.onnx -o x.bundle --max-ram 9MB | --max-ram | --measured
 convert m.onnx -o x.bundle --max-latency-ratio -1 | -1.0 | above 0
 convert m.onnx -o x.bundle --precision int3 | int3 | int8
 convert m.onnx -o x.bundle --format coreml | coreml | tflite

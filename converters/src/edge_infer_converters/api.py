@@ -41,6 +41,8 @@ def convert(  # noqa: D417  the options are described in their declaration
     min_sqnr: float | None = None,
     max_size: str | int | None = None,
     max_latency_ratio: float | None = None,
+    max_latency: str | None = None,
+    max_ram: str | int | None = None,
     measured: FilePath | None = None,
     metric: str | None = None,
     format: str | None = None,  # noqa: A002  the command's word

@@ -69,7 +69,7 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     from edge_infer_converters import convert_run, support
     from edge_infer_converters.conversion import DecoderConversion
     from edge_infer_converters.recipe import Recipe
-    from edge_infer_converters.report.terminal import TerminalReporter, print_decoders, print_table
+    from edge_infer_converters.report.terminal import TerminalReporter, print_decoders, print_layers, print_table
     from edge_infer_converters.sources.bindings import parse_bindings
     from edge_infer_converters.sources.options import parse_shapes
 
@@ -79,7 +79,7 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
         given["bind"] = parse_bindings(given["bind"])
         given["shape"] = parse_shapes(given["shape"])
         recipe = Recipe.of(**{name: given.pop(name) for name in RECIPE_DEFAULTS})
-        recipe.budget.check(has_evaluation=given["evaluation"] is not None)
+        recipe.budget.check(has_evaluation=given["evaluation"] is not None, has_measured=given["measured"] is not None)
     except InputError as error:
         raise click.UsageError(str(error)) from error
     path = Path(source)
@@ -98,6 +98,7 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
         print_decoders(result)
     else:
         print_table(result)
+        print_layers(result)
     if isinstance(result, DecoderConversion):
         printer.talk(
             f"Wrote {result.path}: {result.architecture}, {len(result.decoders)} variants, "

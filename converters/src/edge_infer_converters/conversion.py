@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from edge_infer.bundle.manifest import Variant
     from edge_infer_converters.measure.variants import ConvertedVariant
+    from edge_infer_converters.search.layers import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Conversion:
         metric: What the scores are of, or empty where only the outputs were compared.
         kept_float: The layers that the search could not store as integers within the budget.
         missed: What of the budget nothing could meet, and what came nearest; empty where all is met.
+        layers: Of each variant that was searched its layers, those that bring most error first.
     """
 
     path: Path
@@ -40,6 +43,7 @@ class Conversion:
     metric: str = ""
     kept_float: tuple[str, ...] = ()
     missed: str = ""
+    layers: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Describe this for `--json`: the variants of the bundle, and why others are not in it."""
@@ -57,6 +61,7 @@ class Conversion:
             "kept_float": list(self.kept_float),
             "variants": made,
             "left_out": not_good | self.not_made,
+            "layers": {id_: [one.to_json() for one in layers] for id_, layers in self.layers.items()},
         }
 
 

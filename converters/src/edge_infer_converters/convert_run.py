@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.measure.speed import DeviceTimes
     from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.recipe import Recipe
+    from edge_infer_converters.search.layers import Layer
     from edge_infer_converters.sources.source import Source
     from edge_infer_converters.writers.plan import VariantPlan
     from edge_infer_converters.writers.tflite import FloatGraph
@@ -105,7 +106,7 @@ def convert(
 ) -> Conversion:
     """Run a recipe; `api.convert` documents the arguments and errors."""
     reporter = reporter or LogReporter()
-    recipe.budget.check(has_evaluation=evaluation is not None)
+    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
     version = checked_version(version)
     times = read_device_times(measured) if measured is not None else None
     if Path(output).suffix.lower() in _MODEL_SUFFIXES:
@@ -196,6 +197,7 @@ def convert(
             metric.name if data.is_judged or recipe.budget.metric or recipe.budget.max_loss is not None else "",
             tuple(weight.label for weight in run.mixed.guilty) if run.mixed else (),
             run.missed,
+            {one.id: run.layers[one.id] for one in kept if one.id in run.layers},
         )
         writer.write_quality(quality_json.document(result, data, ranges, run.mixed, times))
         writer.commit()
@@ -204,7 +206,7 @@ def convert(
     if result.missed:
         raise AccuracyError(
             f"{result.missed}; `{result.path}` holds it",
-            hint="allow a larger file, or more loss",
+            hint="allow a larger file, more time or memory, or more loss",
             bundle=str(result.path),
         )
     return result
@@ -229,6 +231,7 @@ class _Run:
         self._plans = recipe.plans(model.precision, model.format)
         self.not_made: dict[str, str] = {}
         self.mixed: MixedModel | None = None
+        self.layers: dict[str, tuple[Layer, ...]] = {}  # of what was searched, by the variant's id
         self.missed = ""
         self.found: Found | None = None  # what stands before and after the model
         self._version = version
@@ -401,7 +404,9 @@ class _Run:
                 if own is not None:
                     encoded = Encoded(own, f"{self.model.count}, as it came")
                 elif plan.format == "tflite" and plan.precision == "mixed":
-                    encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
+                    tflite_search = TFLiteSearch(self._tflite_graph(), *judges)
+                    encoded = tflite_search.run(ranges)
+                    self.layers[plan.id] = tflite_search.layers
                 elif plan.format == "tflite":
                     specs = (self.model.inputs, self.model.outputs)
                     encoded = encode_tflite(plan, self._tflite_graph(), specs, ranges)
@@ -469,7 +474,7 @@ class _Run:
         for variant, error in failed:
             self._leave_out(variant.id, error)
             self._writer.drop(variant.file)
-        measured, self.missed = choose(measured, self._source_id, self._recipe)
+        measured, self.missed = choose(measured, self._source_id, self._recipe, self._times)
         for one in measured:
             one.variant.parity = {name: dict(figures) for name, figures in one.quality.known.items()}
             verdict = one.quality.verdict
@@ -545,6 +550,7 @@ class _Run:
     def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""
         self.mixed = job.run(ranking)
+        self.layers["onnx/mixed"] = self.mixed.layers
         said, guilty = said_of(self.mixed)
         self._reporter.talk(said)
         if guilty:

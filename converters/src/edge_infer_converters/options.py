@@ -153,6 +153,18 @@ OPTIONS = (
         "The longest time of a call against fp32, by --measured or else by the cost model: 1.0 for no slower.",
         unit="RATIO",
     ),
+    _recipe(
+        "max_latency",
+        "str | None",
+        "The longest time of a call by --measured: 30ms, or pi=30ms of the variants for that target.",
+        unit="TIME",
+    ),
+    _recipe(
+        "max_ram",
+        "str | int | None",
+        "The most memory of a process by --measured, of `bench --host`: 64MB; a number is bytes.",
+        unit="SIZE",
+    ),
     _file("measured", "Times of the device, as `edge-infer tune BUNDLE --json` prints them there, or `bench --host`."),
     _recipe(
         "metric",

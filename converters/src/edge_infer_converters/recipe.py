@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, did_you_mean, listed
-from edge_infer_converters.measure.budget import Budget, parse_share, parse_size
+from edge_infer_converters.measure.budget import Budget, parse_latency, parse_share, parse_size
 from edge_infer_converters.options import CALIBRATIONS, FORMATS, INTERFACES, LAYOUTS, RECIPE_DEFAULTS
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.targets import TARGETS
@@ -76,6 +76,8 @@ class Recipe:
             parse_size(one.max_size) if isinstance(one.max_size, str) else one.max_size,
             one.metric,
             one.max_latency_ratio,
+            parse_latency(one.max_latency, TARGETS) if one.max_latency else None,
+            parse_size(one.max_ram) if isinstance(one.max_ram, str) else one.max_ram,
         )
         return cls(
             ("onnx", "tflite") if one.format == "both" else (one.format,) if one.format else (),

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, listed
 from edge_infer.parity.comparison import INTEGER_GOOD_SQNR_DB, INTEGER_MIN_SQNR_DB
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+class DeviceLatency(NamedTuple):
+    """The longest time of one call on a device.
+
+    Attributes:
+        ms: Milliseconds.
+        target: The target that it is asked of, or empty for all variants that were measured.
+    """
+
+    ms: float
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +39,8 @@ class Budget:
             accuracy where the data name the right classes, map where they name objects, else cosine, or equal where no
             output is of floats.
         max_latency_ratio: The longest time of one call against the fp32 variant's, 0.8 being 20 % faster, or None.
+        max_latency: The longest time of one call on a measured device, or None.
+        max_ram: The most memory of a process on a measured device, in bytes, or None.
     """
 
     max_loss: float | None = None
@@ -30,6 +48,8 @@ class Budget:
     max_size: int | None = None
     metric: str | None = None
     max_latency_ratio: float | None = None
+    max_latency: DeviceLatency | None = None
+    max_ram: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_loss is not None and not 0 <= self.max_loss < 1:
@@ -47,7 +67,14 @@ class Budget:
     @property
     def is_set(self) -> bool:
         """Whether there is any limit."""
-        limits = (self.max_loss, self.min_sqnr_db, self.max_size, self.max_latency_ratio)
+        limits = (
+            self.max_loss,
+            self.min_sqnr_db,
+            self.max_size,
+            self.max_latency_ratio,
+            self.max_latency,
+            self.max_ram,
+        )
         return any(limit is not None for limit in limits)
 
     @property
@@ -65,12 +92,19 @@ class Budget:
             return self.min_sqnr_db
         return INTEGER_GOOD_SQNR_DB if self.max_loss is None and self.max_size is None else INTEGER_MIN_SQNR_DB
 
-    def check(self, *, has_evaluation: bool) -> None:
+    def check(self, *, has_evaluation: bool, has_measured: bool = True) -> None:
         """Refuse a budget that cannot be measured.
 
         Raises:
-            InputError: A loss, or a metric other than `cosine`, is asked for without data to measure it on.
+            InputError: A loss, or a metric other than `cosine`, is asked for without data to measure it on; or a time
+                or memory of a device without its measurements.
         """
+        device = "--max-latency" if self.max_latency else "--max-ram" if self.max_ram else ""
+        if device and not has_measured:
+            raise InputError(
+                f"{device} needs measurements of the device",
+                hint="edge-infer bench model.bundle --host pi@address --json > pi.json, and --measured pi.json",
+            )
         asked = "--max-loss" if self.max_loss is not None else "--metric" if self.metric not in (None, "cosine") else ""
         if asked and not has_evaluation:
             raise InputError(
@@ -97,6 +131,24 @@ def parse_share(text: str) -> float:
             f"Loss {text!r} is not a share, expected 0% or more and less than 100%", hint="write 1% or 0.01", got=text
         )
     return round(share, 12)
+
+
+def parse_latency(text: str, targets: Collection[str]) -> DeviceLatency:
+    """Read `30ms`, `pi=30ms` or `pi=0.03s`.
+
+    Raises:
+        InputError: It is not a time, or the target is unknown.
+
+    >>> parse_latency("pi=30ms", ["pi"])
+    DeviceLatency(ms=30.0, target='pi')
+    """
+    found = re.fullmatch(r"\s*(?:(\w+)=)?(\d+(?:\.\d+)?)\s*(us|ms|s)\s*", text)
+    if not found or not float(found[2]):
+        raise InputError(f"Latency {text!r} is not known, expected a time in ms", hint="pi=30ms", got=text)
+    target = found[1] or ""
+    if target and target not in targets:
+        raise InputError(f"Latency {text!r} is of no target; choose from {listed(list(targets))}", hint="pi=30ms")
+    return DeviceLatency(float(found[2]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[found[3]], target)
 
 
 def parse_size(text: str) -> int:

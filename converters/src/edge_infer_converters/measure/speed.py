@@ -63,6 +63,15 @@ class DeviceTimes(NamedTuple):
     digest: str
     rows: tuple[Mapping[str, Any], ...]
 
+    def ms(self, variant: str) -> float | None:
+        """Return the time of the fastest way to run a variant, or None where it was not measured."""
+        return min((float(row["ms"]) for row in self.rows if row["variant"] == variant), default=None)
+
+    def ram(self, variant: str) -> int | None:
+        """Return the memory of the smallest process that runs a variant, or None where it was not measured."""
+        found = [row.get("rss_bytes") for row in self.rows if row["variant"] == variant]
+        return min((one for one in found if isinstance(one, int)), default=None)
+
     def speed(self, variant: str, parent: str) -> Speed | None:
         """Compare the fastest rows of two variants on one engine and device; None where there is none of either."""
         for backend, device in dict.fromkeys((row["backend"], row["device"]) for row in self.rows):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.conversion import Conversion
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.variants import ConvertedVariant
+    from edge_infer_converters.search.layers import Layer
     from edge_infer_converters.search.mixed_onnx import MixedModel
 
 _STYLE = """
@@ -103,6 +104,8 @@ def write(result: Conversion, mixed: MixedModel | None, data: CalibrationSet) ->
             f"<p>{'Kept in float: ' + kept + '.' if kept else 'No layer had to stay float.'}</p>",
             bars(mixed),
         ]
+    for id_, layers in result.layers.items():
+        parts += [f"<h2>Layers of {escape(id_)}</h2>", _layers(layers)]
     parts += _worst(result.variants, data)
     title = escape(result.name)
     return (
@@ -172,6 +175,18 @@ def _picks(variants: Sequence[ConvertedVariant]) -> str:
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     head = "<tr><th>Place</th><th>Variant</th><th>Why</th></tr>"
     return f'<div class="wide"><table class="text">{head}{"".join(rows)}</table></div>'
+
+
+def _layers(layers: Sequence[Layer]) -> str:
+    """Return the table of layers, those that bring most error first."""
+    rows = "".join(
+        f"<tr><td>{escape(one.name)}</td><td>{one.encoding}</td>"
+        f"<td>{'-' if one.sqnr_db is None else decibels(one.sqnr_db)}</td><td>{one.share:.1%}</td>"
+        f"<td>{escape(one.reason)}</td></tr>"
+        for one in layers
+    )
+    head = "<tr><th>layer</th><th>stored as</th><th>outputs, it alone</th><th>of the error</th><th>why</th></tr>"
+    return f"<table>{head}{rows}</table>"
 
 
 def _worst(variants: Sequence[ConvertedVariant], data: CalibrationSet) -> list[str]:

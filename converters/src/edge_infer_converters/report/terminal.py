@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from edge_infer_converters.conversion import Conversion, DecoderConversion
 
 
+#: How many layers the terminal shows: more are for a file.
+_MOST_LAYERS = 12
+
+
 class TerminalReporter:
     """Tells the terminal, by way of stderr."""
 
@@ -54,6 +58,20 @@ def print_table(conversion: Conversion) -> None:
     missing = [""] * (len(columns) - 2)
     rows += [[id_, *missing, "left out"] for id_ in conversion.not_made]
     output.table(columns, rows, right=columns[1:-1])
+
+
+def print_layers(conversion: Conversion) -> None:
+    """Print the layers of what was searched, the worst first."""
+    figures = ["alone", "of the error"]
+    for id_, layers in conversion.layers.items():
+        rows = []
+        for one in layers[:_MOST_LAYERS]:
+            alone = "-" if one.sqnr_db is None else decibels(one.sqnr_db)
+            rows.append((one.name, one.encoding, alone, f"{one.share:.1%}", one.reason))
+        output.data("")
+        output.table([f"layer of {id_}", "stored as", *figures, "why"], rows, right=figures)
+        if len(layers) > _MOST_LAYERS:
+            output.talk(f"{len(layers) - _MOST_LAYERS} more layers of {id_}: --json and --report have them all")
 
 
 def print_decoders(conversion: DecoderConversion) -> None:

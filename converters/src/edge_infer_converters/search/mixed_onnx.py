@@ -15,6 +15,7 @@ from edge_infer_converters.passes.weight_only import engine_options, prepare, re
 from edge_infer_converters.report.reporter import decibels as spelled
 from edge_infer_converters.report.reporter import step
 from edge_infer_converters.search.bit_allocation import SearchResult, Trial, choice_after, moves_of, search, start_of
+from edge_infer_converters.search.layers import Layer, layers_of
 from edge_infer_converters.search.sensitivity import Sensitivity, WeightSession, rank
 from edge_infer_converters.search.trial_cache import TrialCache, key_of
 from edge_infer_converters.writers import onnx as onnx_target
@@ -68,6 +69,11 @@ class MixedModel:
             if any(e in integer for e in weight.encodings) and self.trial.choice.get(weight.name) not in integer
         ]
         return tuple(sorted(kept, key=lambda weight: (-weight.nbytes("fp16"), weight.label)))
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The weights with what they cost, those that bring most error first."""
+        return layers_of(self.weights, self.sensitivities, self.trial.choice)
 
     @property
     def options(self) -> dict[str, dict[str, str]] | None:

@@ -14,6 +14,7 @@ from edge_infer_converters.engine import run_tflite
 from edge_infer_converters.passes.weight import Weight
 from edge_infer_converters.report.reporter import decibels as spelled
 from edge_infer_converters.search.bit_allocation import Trial, moves_of, search
+from edge_infer_converters.search.layers import Layer, layers_of
 from edge_infer_converters.search.mixed_onnx import RANKING_CALLS
 from edge_infer_converters.search.sensitivity import Sensitivity
 from edge_infer_converters.writers.encode import Encoded
@@ -49,6 +50,7 @@ class TFLiteSearch:
         self._calls = data.calls
         self._judge = judge
         self._reporter = reporter
+        self.layers: tuple[Layer, ...] = ()
         self._ids: dict[str, int] = {}
         self._weights: list[Weight] = []
         for i, (tensor, operator, encodings) in enumerate(weights_of(graph.graph)):
@@ -68,7 +70,8 @@ class TFLiteSearch:
         """
         if not self._weights:
             raise ConversionError("The model has no weights that are worth storing in fewer bits")
-        moves = moves_of(self._ranked(ranking.first(RANKING_CALLS).calls))
+        sensitivities = self._ranked(ranking.first(RANKING_CALLS).calls)
+        moves = moves_of(sensitivities)
         with self._reporter.progress(
             f"Searching: which of {len(self._weights)} weights in how many bits", None
         ) as told:
@@ -78,6 +81,7 @@ class TFLiteSearch:
             raise ConversionError(self._nothing(found.trials), hint="allow more, or take --precision fp16")
         written = self._written(best.choice)
         notes = [f"{len(written.operators)} operators", written.note, f"{len(found.trials)} trials"]
+        self.layers = layers_of(self._weights, sensitivities, best.choice)
         return Encoded(written.data, ", ".join(notes))
 
     def _best(self, found: SearchResult) -> Trial | None:

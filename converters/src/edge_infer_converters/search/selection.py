@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from edge_infer.errors import InputError
 from edge_infer.parity.comparison import Verdict
+from edge_infer_converters.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from edge_infer_converters.measure.speed import DeviceTimes
     from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.recipe import Recipe
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 UNTESTED = "taken by its id only: random inputs do not show whether its ranges are right"
 
 
-def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe) -> tuple[list[ConvertedVariant], str]:
+def choose(
+    measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe, times: DeviceTimes | None = None
+) -> tuple[list[ConvertedVariant], str]:
     """Mark what is kept: what is good enough, not slower for nothing and, where there is a largest size, no larger.
 
     The source itself is always kept: without it there is nothing to compare with. Where all good variants
@@ -27,15 +32,16 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
         measured: The variants in the order of the manifest.
         source_id: The variant id of the source.
         recipe: What was asked for.
+        times: What was measured on the device.
 
     Returns:
         The variants, and what of the budget nothing meets, empty where all is met.
     """
     if recipe.keep_all:
         return list(measured), ""
+    measured, missed = _on_device(measured, recipe, times) if times is not None else (measured, "")
     good = [one for one in measured if _with_speed(one, recipe).quality.verdict.word != "fail"]
     limit = recipe.budget.max_size
-    missed = ""
     if limit is not None and good and all(one.nbytes > limit for one in good):
         best = min(good, key=lambda one: one.nbytes)
         missed = (
@@ -56,6 +62,53 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
             kept = replace(one, is_kept=False, quality=replace(one.quality, verdict=Verdict("fail", reason)))
         chosen.append(kept)
     return chosen, missed
+
+
+def _on_device(
+    measured: Sequence[ConvertedVariant], recipe: Recipe, times: DeviceTimes
+) -> tuple[list[ConvertedVariant], str]:
+    """Refuse what takes longer, or more memory, than is asked for; say what nothing keeps, and what is nearest."""
+    latency, ram = recipe.budget.max_latency, recipe.budget.max_ram
+    limits: list[tuple[str, float, dict[str, float | None]]] = []
+    if latency is not None:
+        asked = [one.variant for one in measured if latency.target in ("", *_places(one.variant.targets))]
+        limits.append(("ms", latency.ms, {one.id: times.ms(one.id) for one in asked}))
+    if ram is not None:
+        limits.append(("MB", ram / 1e6, {one.variant.id: _megabytes(times.ram(one.variant.id)) for one in measured}))
+    found, missed = list(measured), ""
+    for unit, limit, figures in limits:
+        for place, one in enumerate(found):
+            figure, verdict = figures.get(one.variant.id), one.quality.verdict
+            if verdict.word == "fail" or one.variant.id not in figures or (figure is not None and figure <= limit):
+                continue
+            if figure is None:
+                word, said = (
+                    "warn",
+                    f"{times.name} does not say its {unit}, at most {limit:g} are asked for",
+                )
+            else:
+                word, said = "fail", f"it takes {figure:.3g} {unit} by {times.name}, at most {limit:g} are asked for"
+            found[place] = replace(one, quality=replace(one.quality, verdict=Verdict(word, said)))
+        bad = {one.variant.id for one in measured if one.quality.verdict.word == "fail"}
+        known = {id_: figure for id_, figure in figures.items() if figure is not None and id_ not in bad}
+        if not known:
+            raise InputError(
+                f"{times.name} does not say how many {unit} any of the variants takes",
+                hint="edge-infer bench OLD.bundle --host pi@address --json, of a bundle that was made by --keep-all",
+            )
+        if min(known.values()) > limit and not missed:
+            best = min(known, key=lambda id_: known[id_])
+            missed = f"Nothing takes at most {limit:g} {unit}: the best is {best} with {known[best]:.3g} {unit}"
+    return found, missed
+
+
+def _places(targets: Sequence[str]) -> Sequence[str]:
+    """Return the targets that a variant is for."""
+    return tuple(TARGETS) if "any" in targets else targets
+
+
+def _megabytes(nbytes: int | None) -> float | None:
+    return None if nbytes is None else nbytes / 1e6
 
 
 def mark_untested(

@@ -29,7 +29,7 @@ from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.small_constants import halve, share_scalars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 #: What a backend must be told so that an int8 variant gives the same numbers everywhere.
 ENGINE_OPTIONS = {"onnxruntime": {"session.x64quantprecision": "1"}}
@@ -63,32 +63,36 @@ def to_int8(
     Raises:
         ConversionError: The quantizer failed, or the model cannot be brought to operator set 13.
     """
-    from onnxruntime import quantization
-    from onnxruntime.quantization.quant_utils import add_pre_process_metadata
+    from onnxruntime.quantization import CalibrationMethod, QuantType
+    from onnxruntime.quantization.calibrate import TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+    from onnxruntime.quantization.quant_utils import save_and_reload_model_with_shape_infer
 
     prepared = prepare(model)
-    found = {} if method == "minmax" else activation_ranges(prepared, calibration, method)
-    overrides = {name: [{"rmin": np.float32(one.low), "rmax": np.float32(one.high)}] for name, one in found.items()}
-    add_pre_process_metadata(prepared)  # stops the advice to run ONNX Runtime's own preparation, which fails on Gemm
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, of ranges that are not finite: the result is measured
         path = Path(folder, "int8.onnx")
         try:
-            quantization.quantize_static(
-                prepared,
-                os.fspath(path),
-                # Our own ranges take the place of those that it finds: one call is enough for it then.
-                _Reader(calibration[:1] if found else calibration),
-                quant_format=quantization.QuantFormat.QDQ,
-                activation_type=quantization.QuantType.QUInt8,
-                weight_type=quantization.QuantType.QInt8,
+            # Its own search for ranges inserts two nodes for each value, one by one: .2 of the time for 4,000 nodes.
+            found = activation_ranges(prepared, calibration, method)
+            quantizer = QDQQuantizer(
+                save_and_reload_model_with_shape_infer(prepared),
                 per_channel=True,
                 reduce_range=reduce_range,
-                calibrate_method=quantization.CalibrationMethod.MinMax,
+                weight_qType=QuantType.QInt8,
+                activation_qType=QuantType.QUInt8,
+                tensors_range=TensorsData(
+                    CalibrationMethod.MinMax,
+                    {name: (np.float32(one.low), np.float32(one.high)) for name, one in found.items()},
+                ),
+                nodes_to_quantize=[],
+                nodes_to_exclude=[],
                 # Each is named: the default comes from a set, whose order differs from run to run.
                 op_types_to_quantize=sorted(_quantizable()),
-                extra_options={"TensorQuantOverrides": overrides} if overrides else None,
+                extra_options={},
             )
+            quantizer.quantize_model()
+            quantizer.model.save_model_to_file(os.fspath(path))
         except Exception as error:  # the quantizer raises whatever its parts raise
             raise ConversionError(f"The model cannot be quantized to int8: {error}") from error
         quantized = onnx.load(path)
@@ -106,20 +110,6 @@ def is_quantizable(model: onnx.ModelProto) -> bool:
     graph = fold_constants(model).graph
     constants = {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
     return any(node.op_type in _WEIGHTED and constants & set(node.input) for node in graph.node)
-
-
-class _Reader:
-    """Hands calibration inputs to the quantizer, which asks for them one by one."""
-
-    def __init__(self, calls: Iterable[Mapping[str, np.ndarray]]) -> None:
-        self._calls: Iterator[Mapping[str, np.ndarray]] = iter(calls)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        call = next(self._calls, None)
-        return None if call is None else dict(call)
-
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        return (dict(call) for call in self._calls)
 
 
 def prepare(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] = ()) -> onnx.ModelProto:

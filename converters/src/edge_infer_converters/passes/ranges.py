@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import onnx
 
-from edge_infer_converters.engine import make_session
+from edge_infer_converters.passes.sessions import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +95,7 @@ def activation_ranges(
     """
     given = [value.name for value in model.graph.input]
     inner = list(dict.fromkeys(name for node in model.graph.node for name in node.output if name))
-    session = make_session(_with_outputs(model, inner), "the model with all its values as outputs")
+    session = session_of(_with_outputs(model, inner), "the model with all its values as outputs")
 
     def passes() -> Iterable[tuple[str, np.ndarray]]:
         for call in calls:
@@ -119,13 +119,12 @@ def activation_ranges(
     return {name: one.percentile() if method == "percentile" else one.least_error() for name, one in counted.items()}
 
 
-def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
+def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     opened = onnx.ModelProto()
     opened.CopyFrom(model)
     known = {value.name for value in opened.graph.output}
     opened.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
-    data: bytes = opened.SerializeToString()
-    return data
+    return opened
 
 
 def _with_zero(low: float, high: float) -> Range:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +24,6 @@ from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.support.browser.other_browsers import Driven
 
@@ -285,3 +287,52 @@ def test_the_studio_recognises_its_drawing(other: Driven, address: str) -> None:
     )
 
     assert other.call("async () => document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_studio_races_measures_shares_and_takes_a_dropped_bundle(
+    other: Driven, digits: Path, text_bundle: Path, tmp_path: Path
+) -> None:
+    def wait(condition: str) -> None:
+        wait_until(lambda: other.call(f"async () => Boolean({condition})"))
+
+    archive = shutil.make_archive(str(tmp_path / "dropped"), "zip", digits)
+    with ServerThread(create_app({"digits": digits, "tiny": text_bundle}, find_web_root())) as server:
+        other.go(f"{server.url}/")
+        wait("document.querySelector('.won')")
+        said = other.call(
+            "async () => [...document.querySelectorAll('.lanes li > .quiet')].map((one) => one.textContent)"
+        )
+        other.call("async () => { location.hash = '#/models/digits'; }")
+        wait("document.querySelector('.answer .big')?.textContent.startsWith('3,')")
+        other.call("async () => document.querySelector('.meter, table').scrollIntoView()")
+        wait("document.body.textContent.includes('the median of 15 answers')")
+        rows = other.call("async () => [...document.querySelectorAll('table')][0].textContent")
+        other.call(
+            "async () => [...document.querySelectorAll('button')].find((one) => /^Share/.test(one.textContent)).click()"
+        )
+        wait("document.querySelector('.qr path')")
+        other.call("async () => { location.hash = '#/models/tiny'; }")
+        wait("document.querySelector('.chat .go')?.disabled === false")
+        other.call("""async () => {
+            document.querySelector(".chat textarea").value = "abc";
+            document.querySelector(".chat .go").click();
+        }""")
+        wait("document.querySelector('.log p:not(.you)')?.textContent")
+        other.call("async () => { location.hash = '#/inspect'; }")
+        wait("document.querySelector('input[type=file]')")
+        other.call(
+            """async (text) => {
+                const given = new DataTransfer();
+                const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+                given.items.add(new File([bytes], "dropped.zip"));
+                const input = document.querySelector("input[type=file]");
+                input.files = given.files;
+                input.dispatchEvent(new Event("change"));
+            }""",
+            base64.b64encode(Path(archive).read_bytes()).decode(),
+        )
+        wait("document.querySelector('.answer .big')?.textContent.startsWith('3,')")
+
+    assert len({one.split("”")[0] for one in said}) == 1, said
+    assert "MB" in rows
+    assert "NaN" not in rows

@@ -1,8 +1,6 @@
 /** One input, the engines that are there, one clock: each starts from nothing, one after the other, and is timed to its first answer. */
 
-import { readExamples } from "../src/bundle/golden.js";
 import { fileOf, HAS_SERVER, modelOf } from "./catalog.js";
-import { dummyInputs } from "./inputs.js";
 import { measure } from "./measure.js";
 import { bytes, h, milliseconds, notice, say } from "./parts.js";
 import { ENGINES } from "./ways.js";
@@ -84,8 +82,8 @@ export function race(entry, part) {
         },
       });
       lane.medianMs = figures.medianMs;
-      const fetched = figures.fetched ? `fetched ${bytes(figures.fetched)}` : "files from the browser's cache";
-      lane.answer.textContent = `“${saidOf(figures.answer, model)}” · ${fetched} · ${milliseconds(figures.medianMs)} for each further answer`;
+      const fetched = figures.fetched ? `fetched ${bytes(figures.fetched)} · ` : ""; // WebKit does not tell
+      lane.answer.textContent = `“${saidOf(figures.answer, model)}” · ${fetched}${milliseconds(figures.medianMs)} for each further answer`;
     } catch (error) {
       if (left.signal.aborted) throw error;
       cancelAnimationFrame(frame);
@@ -129,8 +127,9 @@ async function inputOf(model) {
   const [sample] = model.samples;
   if (model.hasPipeline && sample) return { value: new File([await fileOf(model, sample)], sample), args: {} };
   model.hasPipeline = false;
-  const value = model.examples ? readExamples(await fileOf(model, model.examples))[0].inputs : dummyInputs(model.inputs);
-  return { value, args: {} };
+  if (!model.examples) return { value: (await import("./inputs.js")).dummyInputs(model.inputs), args: {} };
+  const { readExamples } = await import("../src/bundle/golden.js");
+  return { value: readExamples(await fileOf(model, model.examples))[0].inputs, args: {} };
 }
 
 /** @param {any} answer @param {Model} model @returns {string} The best label of an answer. */

@@ -3,7 +3,6 @@
 import { rootOf } from "../src/fetch/root.js";
 import { InferError, load, pipeline } from "../src/index.js";
 import { Session, enter, leave } from "../src/page/session.js";
-import { postInfer, postPredict } from "./server.js";
 
 /** @typedef {import("./catalog.js").Model} Model */
 /** @typedef {import("./ways.js").Way} Way */
@@ -74,8 +73,9 @@ export class Runner {
   }
 
   /** @param {any} value @param {Record<string, unknown>} args */
-  #answer(value, args) {
+  async #answer(value, args) {
     const { model } = this;
+    const { postInfer, postPredict } = this.#isOnServer ? await import("./server.js") : /** @type {any} */ ({});
     if (this.#isOnServer) return model.hasPipeline ? postPredict(model, value, args) : postInfer(model, value);
     if (this.#call) return this.#call(value, args);
     if (this.#session) return this.#session.run(value);

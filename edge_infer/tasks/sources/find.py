@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
-from edge_infer.tasks.sources import huggingface, image_metadata, tables, tflite_metadata, ultralytics
+from edge_infer.tasks.sources import huggingface, tables, tflite_metadata, ultralytics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ def find(facts: Facts, data: bytes, files: Mapping[str, bytes], task: str | None
         UnsupportedError: They ask for what no step does.
     """
     own = tflite_metadata.find(facts, data) if facts.format == "tflite" else ultralytics.find(facts)
-    found = own or tables.find(facts, task) or image_metadata.find(facts, task)
+    found = own or tables.find(facts, task)
     if found is None and (found := huggingface.find(files, facts, task)) is not None:
         # transformers.js reads these of the bundle, as of the folder.
         kept = {name: files[name] for name in _READ_BY_OTHERS if name in files}

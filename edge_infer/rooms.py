@@ -90,6 +90,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "tasks/tabular/batch.py": (("device",), "batches of tables, which a bare device does not read"),
     "tasks/tabular/frames.py": (("device",), "tables of other libraries"),
     "tasks/sources/asked.py": (_EVERYWHERE, "read by converters"),
+    "tasks/sources/image_metadata.py": (_EVERYWHERE, "read by converters"),
     "tasks/answers.py": (("page",), "writes answers for commands, the server and slim folders"),
     "tasks/live/camera.py": (("page",), "reads cameras of a native system; a page has its own"),
     "tasks/image/png.py": (("page",), "writes masks for the server and slim folders"),

@@ -110,6 +110,11 @@ if [ "${1:-}" = all ]; then
   tests/hosts/make.sh
 fi
 
+# transformers.js, which reads the folders that we serve, for `make check-all`; 480 MB, most of them engines.
+if [ "${1:-}" = all ] && [ ! -d tests/transformers_js/node_modules/@huggingface/transformers ]; then
+  npm --prefix tests/transformers_js ci --no-audit --no-fund --ignore-scripts
+fi
+
 # It runs the kernels of text generation that are built for ARM.
 if [ "${1:-}" = all ] && ! command -v qemu-aarch64 >/dev/null; then
   as_root apt-get update -q

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
-from edge_infer.tasks.sources import huggingface, image_metadata, tables, tflite_metadata, ultralytics
+from edge_infer.tasks.sources import huggingface, tables, tflite_metadata, ultralytics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from edge_infer.tasks.sources.facts import Facts
     from edge_infer.tasks.sources.found import Found
+
+_READ_BY_OTHERS = ("config.json", "preprocessor_config.json", "tokenizer_config.json")
 
 
 def find(facts: Facts, data: bytes, files: Mapping[str, bytes], task: str | None = None) -> Found | None:
@@ -31,7 +33,11 @@ def find(facts: Facts, data: bytes, files: Mapping[str, bytes], task: str | None
         UnsupportedError: They ask for what no step does.
     """
     own = tflite_metadata.find(facts, data) if facts.format == "tflite" else ultralytics.find(facts)
-    found = own or tables.find(facts, task) or image_metadata.find(facts, task) or huggingface.find(files, facts, task)
+    found = own or tables.find(facts, task)
+    if found is None and (found := huggingface.find(files, facts, task)) is not None:
+        # transformers.js reads these of the bundle, as of the folder.
+        kept = {name: files[name] for name in _READ_BY_OTHERS if name in files}
+        found = found._replace(files={**kept, **found.files})
     if found is not None and task not in (None, found.definition.task):
         own_task = found.definition.task
         raise InputError(f"the model is for {own_task}, and not for {task}", hint=f"--task {own_task}", got=task)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import BundleError, ConversionError, EdgeInferError, InputError, UnsupportedModel
 from edge_infer.tasks.place import Place
 from edge_infer.tasks.registry import get_task
-from edge_infer.tasks.sources import asked, images
+from edge_infer.tasks.sources import asked, image_metadata, images
 from edge_infer.tasks.sources.facts import Facts, last_operators, read_facts
 from edge_infer.tasks.sources.find import find
 from edge_infer.tasks.sources.opened import files_beside, model_file
@@ -74,7 +74,8 @@ def find_definition(model: FilePath, source: Source, user: Asked, reporter: Repo
         found: Found | None = _of_user(user.preprocess, facts, user.task)
     else:
         try:
-            found = find(facts, data, files_beside(os.fspath(model)) if data else {}, user.task)
+            found = image_metadata.find(facts, user.task)
+            found = found or find(facts, data, files_beside(os.fspath(model)) if data else {}, user.task)
         except EdgeInferError as error:
             if user.task is not None:
                 raise

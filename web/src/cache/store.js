@@ -93,9 +93,15 @@ export class Store {
     return locked(`${LOCK}/${entry.sha256}`, options.signal, async () => {
       const access = await this.place.access?.(entry.sha256);
       if (!access) return undefined;
-      const found = await bring(access, url, entry, { ...options, makeRoom: (bytes) => this.makeRoom(entry, bytes) });
+      // Listed before it is there: what is not listed is never given up for others.
+      const makeRoom = async (/** @type {number} */ bytes) => {
+        if (!(await this.makeRoom(entry, bytes))) return false;
+        await this.note(entry, model);
+        return true;
+      };
+      const found = await bring(access, url, entry, { ...options, makeRoom });
       if (!found) return undefined;
-      await this.note(entry, model);
+      if (found.isKept) await this.note(entry, model);
       const file = entry.path.split("/").pop() ?? "";
       if (found.isKept) options.onProgress?.({ phase: "model", file, loaded: entry.size, total: entry.size, cached: true });
       return { bytes: found.file, isKept: found.isKept };

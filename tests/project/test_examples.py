@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +110,18 @@ def test_04_updates_a_device_and_a_page_by_delta_without_a_gap() -> None:
     assert [name for name, _, _ in found] == ["natively", "in the page"]
     for _, moved, full in found:
         assert int(moved.replace(",", "")) < 0.05 * int(full.replace(",", ""))
+
+
+@pytest.mark.long
+def test_30_loses_a_process_and_takes_a_version_without_failing_a_request() -> None:
+    if shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") is None:
+        pytest.skip("nginx is not installed: apt-get install nginx-light")
+    said = json.loads(run(EXAMPLES / "30_behind_nginx.py").splitlines()[-1])
+
+    assert said["failures"] == []
+    assert said["processes"] == 3
+    assert set(said["answers"]) == {"1", "2"}
+    assert min(said["answers"].values()) >= 50
 
 
 def test_05_finds_versions_routes_requests_and_batches_rows() -> None:

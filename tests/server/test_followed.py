@@ -30,6 +30,7 @@ from edge_infer.sync.repository import Repository
 from tests.support.server.linear import infer
 from tests.support.sync.host import Answer, Host
 from tests.support.sync.publisher import SIZE, Publisher, weights, write_version
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,23 @@ def host(publisher: Publisher) -> Iterator[str]:
 def get(url: str) -> Any:
     with urlopen(url) as response:
         return json.load(response)
+
+
+def test_servers_that_share_a_folder_all_take_what_one_of_them_brings(
+    publisher: Publisher, host: str, tmp_path: Path
+) -> None:
+    both = [Followed([f"{host}/store"], root=tmp_path / "cache") for _ in range(2)]
+    apps = [create_app({name: [path] for name, path in one.bring().items()}) for one in both]
+    try:
+        for one, app in zip(both, apps, strict=True):
+            one.start(app.engine.repository)
+        wanted = publisher.publish(2).revision.bundle
+        wait_until(lambda: {app.engine.repository.versions("linear")[0].path.name for app in apps} == {wanted})
+    finally:
+        for one in both:
+            one.stop()
+        for app in apps:
+            app.engine.close()
 
 
 def test_a_server_starts_on_the_newest_version_and_follows_it(publisher: Publisher, host: str, tmp_path: Path) -> None:

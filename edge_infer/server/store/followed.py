@@ -138,20 +138,23 @@ class Followed:
             thread.join(max(deadline - monotonic(), 0))
 
     def _follow(self, model: _Model, repository: ModelRepository, wake: Event) -> None:
-        def changed(pulled: Pulled) -> None:
-            repository.versions(model.name)[0].path = pulled.path
-            log.info("%s: version %s is served, by %s", model.address, pulled.version, pulled.method)
+        def look() -> Pulled:
+            pulled = self._pull(model)
+            served = repository.versions(model.name)[0]
+            if served.path != pulled.path:  # brought by this process, or by another one that shares the folder
+                served.path = pulled.path
+                log.info("%s: version %s is served, by %s", model.address, pulled.version, pulled.method)
+            return pulled
 
         def failed(error: EdgeInferError) -> None:
             log.warning("%s: %s", model.address, error.message)
 
         follow(
-            lambda: self._pull(model),
+            look,
             model.server,
             interval_s=LOOK_EVERY_S if model.server is None else LOOK_AWAY_EVERY_S,
             stop=self._stop,
             wake=wake,
-            on_update=changed,
             on_error=failed,
         )
 

@@ -45,8 +45,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind in ("whisper-times", "t5", "flan"):
         source = pair_folders.write_pair(folder / kind, kind)
         task = "summarization" if kind == "flan" else None
-        more = {} if task is None else {"task": task}
-        made[kind] = convert(source, folder / f"{kind}.bundle", precision="fp32,int8", **more).path
+        made[kind] = convert(source, folder / f"{kind}.bundle", precision="fp32,int8", task=task).path
     return made
 
 

@@ -8,7 +8,7 @@ import { openGenerator } from "./generator.js";
 /** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts} TextPipeline */
 
 const TASK = "text-generation";
-const TAKEN = ["apiKey", "context", "keep", "onProgress", "root", "signal", "variant"];
+const TAKEN = ["apiKey", "context", "keep", "onProgress", "root", "signal", "threads", "variant"];
 
 /**
  * @param {string} url

@@ -289,14 +289,17 @@ def test_the_studio_recognises_its_drawing(other: Driven, address: str) -> None:
     assert other.call("async () => document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_studio_races_measures_shares_and_takes_a_dropped_bundle(
-    other: Driven, digits: Path, text_bundle: Path, tmp_path: Path
+def test_the_studio_races_measures_shares_and_takes_a_dropped_bundle_in_firefox(
+    digits: Path, text_bundle: Path, tmp_path: Path
 ) -> None:
     def wait(condition: str) -> None:
         wait_until(lambda: other.call(f"async () => Boolean({condition})"))
 
     archive = shutil.make_archive(str(tmp_path / "dropped"), "zip", digits)
-    with ServerThread(create_app({"digits": digits, "tiny": text_bundle}, find_web_root())) as server:
+    with (
+        ServerThread(create_app({"digits": digits, "tiny": text_bundle}, find_web_root())) as server,
+        firefox() as other,
+    ):
         other.go(f"{server.url}/")
         wait("document.querySelector('.won')")
         said = other.call(

@@ -3,7 +3,8 @@
 import { InferError } from "../errors.js";
 import { RemoteModel, tensorsOf } from "../engines/remote-model.js";
 import { optionsOf } from "../generation/options.js";
-import { batched, canBatch, rowOf } from "../tasks/prepared-steps.js";
+import { batched, rowOf } from "../tasks/batching.js";
+import { canBatch } from "../tasks/prepared-steps.js";
 import { argumentsOf, definitionOf } from "../tasks/definition.js";
 import { cropped } from "../tasks/image/image.js";
 import { Item } from "../tasks/item.js";

@@ -129,6 +129,11 @@ class KeyRing(NamedTuple):
         path = os.environ.get(ENVIRONMENT, "") if source is None else os.fspath(source)
         if not path:
             return cls()
+        if any(_is_key(line.strip()) for line in path.splitlines()):  # no message may show it
+            raise EncryptedError(
+                "The text of a key stands where the path of its file is expected",
+                hint="key='weights.key', or the text as bytes: key=text.encode()",
+            )
         try:
             if os.name == "posix" and Path(path).stat().st_mode & 0o077:
                 raise EncryptedError(f"`{path}` can be read by others", hint=f"chmod 600 {path}")
@@ -146,7 +151,7 @@ class KeyRing(NamedTuple):
         for number, line in enumerate(lines, 1):
             if not line or line.startswith("#"):
                 continue
-            if not fullmatch(f"[0-9a-fA-F]{{{2 * _KEY_BYTES}}}", line):
+            if not _is_key(line):
                 raise EncryptedError(
                     f"Line {number} of {name} is no key: it has {len(line)} characters, expected {2 * _KEY_BYTES} "
                     "hexadecimal digits",
@@ -182,6 +187,10 @@ class KeyRing(NamedTuple):
             if key.name == name:
                 return key
         raise _no_key(what, self, name)
+
+
+def _is_key(line: str) -> bool:
+    return fullmatch(f"[0-9a-fA-F]{{{2 * _KEY_BYTES}}}", line) is not None
 
 
 def _no_key(what: str, ring: KeyRing, name: str = "") -> EncryptedError:

@@ -148,6 +148,17 @@ def test_a_key_file_that_is_none_is_refused_without_showing_it(tmp_path: Path, t
     assert "abab" not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["ab" * 32, f"# one\n{'ab' * 32}\n", " " + "AB" * 32])
+def test_the_text_of_a_key_in_place_of_its_path_is_not_shown(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a page `key` is the text; an error with it would be in logs."""
+    monkeypatch.setenv("EDGE_INFER_KEY_FILE", text)
+    for source in (text, None):
+        with pytest.raises(EncryptedError, match="path of its file") as caught:
+            KeyRing.of(source)
+        assert "abab" not in f"{caught.value} {caught.value.hint}".lower()
+    assert len(KeyRing.of(text.encode()).keys) == 1
+
+
 def test_a_key_is_never_shown_and_its_file_is_the_owners(key_file: Path) -> None:
     secret = key_file.read_text().splitlines()[1]
     ring = KeyRing.of(key_file)

@@ -158,7 +158,10 @@ def test_a_machine_that_is_not_there_is_told(server: Server) -> None:
             Connection(f"ssh://{getpass.getuser()}@127.0.0.1:{port}").run("true")
 
 
-@pytest.mark.parametrize("name", ["-oProxyCommand=touch x", "pi@a b", "", "pi@a;reboot"])
+@pytest.mark.parametrize(
+    "name",
+    ["-oProxyCommand=touch x", "pi@a b", "", "pi@a;reboot", "pi@-oProxyCommand", "ssh://pi@-oProxyCommand:22", "a\n"],
+)
 def test_what_is_no_host_is_never_given_to_ssh(name: str) -> None:
     with pytest.raises(InputError, match="is not a host"):
         Connection(name)

@@ -414,5 +414,8 @@ def test_the_commands_take_key_files(publisher: Publisher, tmp_path: Path, monke
     assert f"encrypted for the key {name}" in typed("info", path, code=1).stderr
     monkeypatch.setenv(ENVIRONMENT, "weights.key")
     typed("verify", path)
+    for words in (("export-page", path, "-o", "page"), ("slim", path, "-o", "slim")):
+        assert "would lie in clear" in typed(*words, code=1).stderr
+    assert {one.name for one in tmp_path.iterdir()}.isdisjoint({"page", "slim"})
     changed = write_version(tmp_path / "two", 2)
     assert "--in-clear" in typed("publish", changed, publisher.folder, "--keys", publisher.keys, code=1).stderr

@@ -412,8 +412,15 @@ def test_the_commands_take_key_files(publisher: Publisher, tmp_path: Path, monke
     pulled = typed("pull", f"{publisher.folder}/linear", "--into", "device", "--key", "weights.key", "--json")
     path = json.loads(pulled.stdout)["path"]
     assert f"encrypted for the key {name}" in typed("info", path, code=1).stderr
+    monkeypatch.setenv(ENVIRONMENT, secret := (tmp_path / "weights.key").read_text().split()[-1])
+    refused = typed("pull", f"{publisher.folder}/linear", "--into", "other", code=1).stderr
+    refused += typed(
+        "publish", bundle, publisher.folder, "--keys", publisher.keys, "--encrypt-to", secret, code=1
+    ).stderr
+    assert (refused.count("the path of its file"), secret in refused) == (2, False)
     monkeypatch.setenv(ENVIRONMENT, "weights.key")
     typed("verify", path)
+    assert "is encrypted" in typed("publish", path, publisher.folder, "--keys", publisher.keys, code=1).stderr
     for words in (("export-page", path, "-o", "page"), ("slim", path, "-o", "slim")):
         assert "would lie in clear" in typed(*words, code=1).stderr
     assert {one.name for one in tmp_path.iterdir()}.isdisjoint({"page", "slim"})

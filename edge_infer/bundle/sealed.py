@@ -24,6 +24,7 @@ from re import fullmatch
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import BackendUnavailable, BundleError, EncryptedError, IntegrityError
+from edge_infer.platform.atomic_write import write_file
 
 if TYPE_CHECKING:
     from typing import Protocol, Self, TypeAlias
@@ -209,20 +210,17 @@ def write_key(path: Path) -> Key:
         EncryptedError: There is a file that is not one of keys.
     """
     import secrets
-    import tempfile
 
-    old = b""
+    path = path.resolve()  # a link stays one
+    old, owner = b"", None
     if path.exists():
         KeyRing.of(path)
-        old = path.read_bytes()
+        old, owner = path.read_bytes(), path.stat()
     secret = secrets.token_bytes(_KEY_BYTES)
     key = Key(secret)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 600
-    with os.fdopen(handle, "wb") as file:
-        file.write(f"# edge-infer key {key.name}\n{secret.hex()}\n".encode() + old)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).replace(path)
+    write_file(path, f"# edge-infer key {key.name}\n{secret.hex()}\n".encode() + old, 0o600)
+    if owner is not None and os.name == "posix" and owner.st_uid != os.geteuid():
+        os.chown(path, owner.st_uid, owner.st_gid)
     return key
 
 

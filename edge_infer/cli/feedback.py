@@ -41,7 +41,8 @@ def export(folder: Path, model: str, target: Path, names: Path | None, as_json: 
     """Write the feedback in DIR as a file.
 
     An .npz file has the inputs that came by consent, by name, and `labels`: what `edge-infer convert --eval` reads. A
-    .jsonl file has a line for each answer: its id, the time, the version and the label.
+    .jsonl file has a line for each answer: its id, the time, the version that was served
+    then, and the label. Only you may read the file.
     """
     from edge_infer.server.feedback.export import LABELS, as_arrays, feedback_of
 
@@ -58,7 +59,7 @@ def export(folder: Path, model: str, target: Path, names: Path | None, as_json: 
     else:
         arrays, left_out = as_arrays(records, None if names is None else _names(names))
         written, data = len(arrays[LABELS]), write_npz(arrays)
-    write_file(target, data)
+    write_file(target, data, 0o600)  # as the files that it comes from: it is of people
     if as_json:
         output.data_json({"written": written, "left_out": left_out, "bytes": len(data)})
         return

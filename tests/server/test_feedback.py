@@ -297,6 +297,7 @@ def test_an_export_is_what_eval_reads(client: Client, tmp_path: Path) -> None:
     assert (refused.returncode, "--labels" in refused.stderr) == (1, True)
     done = warm_command.run([*words, "eval.npz", "--labels", "labels.json"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "eval.npz").stat().st_mode & 0o777 == 0o600
     with np.load(tmp_path / "eval.npz") as found:
         assert np.array_equal(found["x"], rows)
         assert found["labels"].tolist() == [2, *np.argmax(-rows, 1).tolist()[1:]]

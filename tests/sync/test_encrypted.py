@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 from functools import partial
@@ -171,6 +172,23 @@ def test_a_key_is_never_shown_and_its_file_is_the_owners(key_file: Path) -> None
     with pytest.raises(EncryptedError, match="read by others") as caught:
         KeyRing.of(key_file)
     assert caught.value.hint == f"chmod 600 {key_file}"
+
+
+def test_a_new_key_goes_into_the_file_that_a_link_names_and_its_owner_stays(tmp_path: Path) -> None:
+    (tmp_path / "mounted").mkdir()
+    path, link = tmp_path / "mounted/key", tmp_path / "key"
+    first = write_key(path)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 1234)
+    before = path.stat()
+    link.symlink_to("mounted/key")
+
+    second = write_key(link)
+
+    assert link.is_symlink()
+    assert [key.name for key in KeyRing.of(path).keys] == [second.name, first.name]
+    assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (before.st_uid, 0o600)
+    assert [one.name for one in path.parent.iterdir()] == ["key"]
 
 
 # -- store and device --

@@ -127,6 +127,11 @@ class KeyRing(NamedTuple):
             return source
         if isinstance(source, bytes):
             return cls._parsed(source, "the key")
+        if source is not None and not isinstance(source, (str, os.PathLike)):
+            raise EncryptedError(
+                f"The key is of the type {type(source).__name__}, expected the path of its file, or its text as bytes",
+                hint="key='weights.key'",
+            )
         path = os.environ.get(ENVIRONMENT, "") if source is None else os.fspath(source)
         if not path:
             return cls()

@@ -166,6 +166,9 @@ def test_a_key_is_never_shown_and_its_file_is_the_owners(key_file: Path) -> None
     shown = f"{ring!r} {ring.first!r} {LoadOptions(key=ring)!r}"
     assert secret not in shown
     assert ring.first.name in shown
+    assert secret not in repr(LoadOptions(key=key_file.read_bytes()))
+    with pytest.raises(EncryptedError, match="of the type int"):
+        KeyRing.of(7)  # type: ignore[arg-type]
     assert secret[:16] != ring.first.name
     assert key_file.stat().st_mode & 0o777 == 0o600
     key_file.chmod(0o644)

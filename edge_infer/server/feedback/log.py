@@ -91,7 +91,10 @@ class FeedbackLog:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the folder alone, among the servers that share it."""
+        """Hold the folder alone, among the servers that share it; Windows has no such lock, nor servers that share."""
+        if os.name != "posix":
+            yield
+            return
         end = monotonic() + _PATIENCE_S
         with (self.folder / "lock").open("ab") as file:
             while True:

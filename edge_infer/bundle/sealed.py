@@ -24,6 +24,7 @@ from re import fullmatch
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import BackendUnavailable, BundleError, EncryptedError, IntegrityError
+from edge_infer.platform.atomic_write import write_file
 
 if TYPE_CHECKING:
     from typing import Protocol, Self, TypeAlias
@@ -126,9 +127,19 @@ class KeyRing(NamedTuple):
             return source
         if isinstance(source, bytes):
             return cls._parsed(source, "the key")
+        if source is not None and not isinstance(source, (str, os.PathLike)):
+            raise EncryptedError(
+                f"The key is of the type {type(source).__name__}, expected the path of its file, or its text as bytes",
+                hint="key='weights.key'",
+            )
         path = os.environ.get(ENVIRONMENT, "") if source is None else os.fspath(source)
         if not path:
             return cls()
+        if any(_is_key(line.strip()) for line in path.splitlines()):  # no message may show it
+            raise EncryptedError(
+                "The text of a key stands where the path of its file is expected",
+                hint="key='weights.key', or the text as bytes: key=text.encode()",
+            )
         try:
             if os.name == "posix" and Path(path).stat().st_mode & 0o077:
                 raise EncryptedError(f"`{path}` can be read by others", hint=f"chmod 600 {path}")
@@ -146,7 +157,7 @@ class KeyRing(NamedTuple):
         for number, line in enumerate(lines, 1):
             if not line or line.startswith("#"):
                 continue
-            if not fullmatch(f"[0-9a-fA-F]{{{2 * _KEY_BYTES}}}", line):
+            if not _is_key(line):
                 raise EncryptedError(
                     f"Line {number} of {name} is no key: it has {len(line)} characters, expected {2 * _KEY_BYTES} "
                     "hexadecimal digits",
@@ -184,6 +195,10 @@ class KeyRing(NamedTuple):
         raise _no_key(what, self, name)
 
 
+def _is_key(line: str) -> bool:
+    return fullmatch(f"[0-9a-fA-F]{{{2 * _KEY_BYTES}}}", line) is not None
+
+
 def _no_key(what: str, ring: KeyRing, name: str = "") -> EncryptedError:
     given = f"the keys here are {', '.join(key.name for key in ring.keys)}" if ring.keys else "no key was given"
     return EncryptedError(
@@ -200,20 +215,17 @@ def write_key(path: Path) -> Key:
         EncryptedError: There is a file that is not one of keys.
     """
     import secrets
-    import tempfile
 
-    old = b""
+    path = path.resolve()  # a link stays one
+    old, owner = b"", None
     if path.exists():
         KeyRing.of(path)
-        old = path.read_bytes()
+        old, owner = path.read_bytes(), path.stat()
     secret = secrets.token_bytes(_KEY_BYTES)
     key = Key(secret)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 600
-    with os.fdopen(handle, "wb") as file:
-        file.write(f"# edge-infer key {key.name}\n{secret.hex()}\n".encode() + old)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).replace(path)
+    write_file(path, f"# edge-infer key {key.name}\n{secret.hex()}\n".encode() + old, 0o600)
+    if owner is not None and os.name == "posix" and owner.st_uid != os.geteuid():
+        os.chown(path, owner.st_uid, owner.st_gid)
     return key
 
 

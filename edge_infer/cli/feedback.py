@@ -10,6 +10,7 @@ import click
 
 from edge_infer.cli import options, output
 from edge_infer.errors import InputError
+from edge_infer.formats.npz import write_npz
 from edge_infer.platform.atomic_write import write_file
 
 
@@ -40,9 +41,10 @@ def export(folder: Path, model: str, target: Path, names: Path | None, as_json: 
     """Write the feedback in DIR as a file.
 
     An .npz file has the inputs that came by consent, by name, and `labels`: what `edge-infer convert --eval` reads. A
-    .jsonl file has a line for each answer: its id, the time, the version and the label.
+    .jsonl file has a line for each answer: its id, the time, the version that was served
+    then, and the label. Only you may read the file.
     """
-    from edge_infer.server.feedback.export import as_arrays, feedback_of, npz
+    from edge_infer.server.feedback.export import LABELS, as_arrays, feedback_of
 
     if target.suffix not in (".npz", ".jsonl"):
         raise click.UsageError(f"-o {target} is neither .npz nor .jsonl")
@@ -56,8 +58,8 @@ def export(folder: Path, model: str, target: Path, names: Path | None, as_json: 
         data = lines.getvalue().encode()
     else:
         arrays, left_out = as_arrays(records, None if names is None else _names(names))
-        written, data = len(arrays["labels"]), npz(arrays)
-    write_file(target, data)
+        written, data = len(arrays[LABELS]), write_npz(arrays)
+    write_file(target, data, 0o600)  # as the files that it comes from: it is of people
     if as_json:
         output.data_json({"written": written, "left_out": left_out, "bytes": len(data)})
         return

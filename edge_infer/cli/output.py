@@ -18,16 +18,21 @@ if TYPE_CHECKING:
 
 
 def data(text: str) -> None:
-    """Print a line of the command's result."""
-    sys.stdout.write(text + "\n")
+    """Print a line of the command's result; a terminal gets no control characters."""
+    sys.stdout.write((_shown(text) if sys.stdout.isatty() else text) + "\n")
 
 
 def piece(text: str) -> None:
     """Print a part of the command's result at once, as models generate it; a terminal gets no control characters."""
     if sys.stdout.isatty():
-        text = "".join(one if one in "\n\t" or one.isprintable() else "\ufffd" for one in text)
+        text = _shown(text)
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def _shown(text: str) -> str:
+    """Return a text that commands no terminal: a server, a device or a file may have written it."""
+    return "".join(one if one in "\n\t" or one.isprintable() else "\ufffd" for one in text)
 
 
 def ask(prompt: str) -> str | None:
@@ -94,7 +99,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Se
 
 def talk(text: str) -> None:
     """Print a line of talk: what is being done, what was made."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(_shown(text) + "\n")
     sys.stderr.flush()
 
 
@@ -114,9 +119,9 @@ def _marked(mark: str, colour: str, text: str, hint: str) -> None:
 
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     console = Console(stderr=True, soft_wrap=True, highlight=False, color_system=colours)
-    console.print(Text.assemble((mark, f"bold {colour}"), " ", text))
+    console.print(Text.assemble((mark, f"bold {colour}"), " ", _shown(text)))
     if hint:
-        console.print(Text.assemble(("hint:", "bold"), " ", hint))
+        console.print(Text.assemble(("hint:", "bold"), " ", _shown(hint)))
 
 
 @contextmanager

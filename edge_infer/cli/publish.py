@@ -24,7 +24,7 @@ from edge_infer.cli.store import keys_option
 @click.option(
     "--encrypt-to",
     metavar="KEYFILE",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path),
     help="Encrypt the weights for the first key of this file; `edge-infer store keys encryption` makes one.",
 )
 @click.option("--in-clear", is_flag=True, help="Publish in clear a model whose last version was encrypted.")

@@ -37,7 +37,7 @@ def _device_options(command: Callable[..., Any]) -> Callable[..., Any]:
     name = click.option("--name", help="What the device is called in roll-outs and reports; default: a random word.")
     key = click.option(
         "--key",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=click.Path(path_type=Path),  # that it is there is checked by whose errors show no key
         envvar="EDGE_INFER_KEY_FILE",
         show_envvar=True,
         metavar="KEYFILE",

@@ -143,10 +143,7 @@ def _write(path: Path, results: dict[str, Tensor]) -> None:
     elif path.suffix == ".safetensors":
         data = safetensors.write_tensors(results)
     else:
-        import io
-
-        import numpy
-
+        from edge_infer.formats.npz import write_npz
         from edge_infer.tensors.arrays import EXTENDED, to_numpy
 
         arrays: dict[str, Any] = {}
@@ -159,9 +156,7 @@ def _write(path: Path, results: dict[str, Tensor]) -> None:
                 )
             array = to_numpy(value)
             arrays[name] = array.astype(str) if value.dtype is DType.STRING else array  # objects would be pickled
-        buffer = io.BytesIO()
-        numpy.savez(buffer, **arrays)
-        data = buffer.getvalue()
+        data = write_npz(arrays)
     write_file(path, data)
 
 

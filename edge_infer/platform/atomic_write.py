@@ -7,8 +7,13 @@ import tempfile
 from pathlib import Path
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file whole or not at all.
+
+    Args:
+        path: Its path.
+        data: Its bytes.
+        mode: Who may read and write it.
 
     Raises:
         OSError: It cannot be written; what was there before is still there.
@@ -20,7 +25,7 @@ def write_file(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
+        temporary.chmod(mode)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -8,6 +8,8 @@ from edge_infer.platform.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from edge_infer.backends.base import EngineOptions
     from edge_infer.bundle.sealed import KeySource
 
@@ -27,6 +29,13 @@ class LoadOptions(Record):
     options: EngineOptions | None = None
     fallback: str | None = None
     key: KeySource = None
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        super().__init__(*values, **named)
+        if isinstance(self.key, bytes):
+            from edge_infer.bundle.sealed import KeyRing
+
+            self.__dict__["key"] = KeyRing.of(self.key)  # which shows the key to no log
 
 
 DEFAULTS = LoadOptions()

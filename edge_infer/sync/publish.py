@@ -7,7 +7,7 @@ import io
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, PART_SIZE, Manifest
-from edge_infer.bundle.sealed import KeyRing, opened, seal
+from edge_infer.bundle.sealed import MAGIC, KeyRing, opened, seal
 from edge_infer.errors import BundleError, DeltaError, IntegrityError, StoreError
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
@@ -117,7 +117,7 @@ def read_bundle(folder: Path) -> tuple[dict[str, bytes], Manifest]:
     """Return the files of a bundle by path, checked, and its manifest.
 
     Raises:
-        BundleError: It is not a bundle folder, or a file is not the one the manifest names.
+        BundleError: It is not a bundle folder, or an encrypted one, or a file is not the one the manifest names.
     """
     try:
         with (folder / MANIFEST_NAME).open("rb") as file:
@@ -126,6 +126,8 @@ def read_bundle(folder: Path) -> tuple[dict[str, bytes], Manifest]:
         raise BundleError(
             f"`{folder}` is not a bundle folder", hint="edge-infer convert model.onnx -o model.bundle"
         ) from error
+    if data.startswith(MAGIC):
+        raise BundleError(f"`{folder}` is encrypted, as devices keep it", hint="publish the bundle that it was made of")
     manifest = Manifest.from_bytes(data)
     files = {MANIFEST_NAME: data}
     for entry in manifest.files.values():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from edge_infer.errors import BackendUnavailable, InputError, UnsupportedError
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedError
 from edge_infer.tools.host.connection import Connection
 from edge_infer.tools.host.workplace import Workplace
 from edge_infer_converters.measure.speed import read_device_times
@@ -158,7 +158,10 @@ def test_a_machine_that_is_not_there_is_told(server: Server) -> None:
             Connection(f"ssh://{getpass.getuser()}@127.0.0.1:{port}").run("true")
 
 
-@pytest.mark.parametrize("name", ["-oProxyCommand=touch x", "pi@a b", "", "pi@a;reboot"])
+@pytest.mark.parametrize(
+    "name",
+    ["-oProxyCommand=touch x", "pi@a b", "", "pi@a;reboot", "pi@-oProxyCommand", "ssh://pi@-oProxyCommand:22", "a\n"],
+)
 def test_what_is_no_host_is_never_given_to_ssh(name: str) -> None:
     with pytest.raises(InputError, match="is not a host"):
         Connection(name)
@@ -170,7 +173,6 @@ def test_what_is_no_host_is_never_given_to_ssh(name: str) -> None:
         ("riscv64 64 3 11 2 glibc", "is riscv64 with glibc, expected x86_64"),
         ("aarch64 64 3 11 2 -", "another libc than glibc"),
         ("aarch64 64 3 9 2 glibc", "has Python 3.9.2, expected 3.11 or newer"),
-        ("nothing", "has no python3"),
     ],
 )
 def test_a_machine_that_cannot_run_the_runtime_is_told(server: Server, answer: str, says: str) -> None:
@@ -178,6 +180,33 @@ def test_a_machine_that_cannot_run_the_runtime_is_told(server: Server, answer: s
 
     with pytest.raises(UnsupportedError, match=says):
         Workplace(server.host)
+
+
+@pytest.mark.parametrize("answer", ["nothing", "a b c d e f", "Hello, x86_64 64 3 11 2 glibc"])
+def test_a_machine_that_says_something_else_is_told(server: Server, answer: str) -> None:
+    server.claim(answer)
+
+    with pytest.raises(ExecutionError, match=f"says `{answer}`") as caught:
+        Workplace(server.host)
+    assert "has to print nothing" in caught.value.hint
+
+
+@pytest.mark.parametrize("times", ["", "[]", '{"rounds": [{"times_ms": []}], "machine": {}}', "\\033]0;title\\007"])
+def test_what_a_machine_says_commands_neither_a_program_nor_a_terminal(tmp_path: Path, times: str) -> None:
+    answers = {"*platform*": "x86_64 64 3 11 2 glibc", "mktemp*": "/tmp/edge-infer.abcdefgh", "*measure*": times}
+    cases = " ".join(f"{mark}) printf '%b' '{said}';;" for mark, said in answers.items())
+    (tmp_path / "ssh").write_text(
+        f'#!/bin/sh\nfor last; do :; done\ncase "$last" in {cases} *) cat > /dev/null;; esac\n'
+    )
+    (tmp_path / "ssh").chmod(0o755)
+    words = ["bench", str(DIGITS), "--host", "pi@address"]
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+
+    done = subprocess.run([sys.executable, "-m", "edge_infer", *words], capture_output=True, text=True, env=environment)
+
+    assert done.returncode == 1
+    assert "`pi@address` was asked for times and says" in done.stderr
+    assert "\x1b" not in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize(

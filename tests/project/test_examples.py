@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import socket
+from threading import Thread
 
 import numpy as np
 import pytest
 
 import edge_infer
+from tests.support.wait import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -122,6 +128,63 @@ def test_30_loses_a_process_and_takes_a_version_without_failing_a_request() -> N
     assert said["processes"] == 3
     assert set(said["answers"]) == {"1", "2"}
     assert min(said["answers"].values()) >= 50
+
+
+def test_30_passes_on_that_all_are_full_and_asks_again_at_once(tmp_path: Path) -> None:
+    """nginx takes a 503 as a failure: where it counted them, it would ask nobody for a while, and answer 502."""
+    nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    if nginx is None:
+        pytest.skip("nginx is not installed: apt-get install nginx-light")
+    text = (EXAMPLES / "30_behind_nginx.py").read_text()
+    named = {
+        one.targets[0].id: ast.literal_eval(one.value)
+        for one in ast.parse(text).body
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and isinstance(one.value, ast.Constant)
+    }
+    status = 503
+
+    class Model(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), Model) for _ in range(2)]
+    for one in servers:
+        Thread(target=one.serve_forever, daemon=True).start()
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        door = free.getsockname()[1]
+    lines = " ".join(named["SERVER"].replace("NUMBER", str(one.server_port)) for one in servers)
+    written = named["CONFIGURATION"].replace("FOLDER", str(tmp_path)).replace("SERVERS", lines)
+    (tmp_path / "nginx.conf").write_text(written.replace("PORT", str(door)))
+
+    def asked() -> int:
+        connection = HTTPConnection("127.0.0.1", door, timeout=30)
+        try:
+            connection.request("POST", "/v2/models/digits/infer", b"{}")
+            return connection.getresponse().status
+        except ConnectionRefusedError:
+            return 0
+        finally:
+            connection.close()
+
+    words = [nginx, "-e", "stderr", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: asked() > 0)
+        assert [asked() for _ in range(3)] == [503] * 3
+        status = 200
+        assert [asked() for _ in range(3)] == [200] * 3
+    finally:
+        process.terminate()
+        process.wait(30)
+        for one in servers:
+            one.shutdown()
+            one.server_close()
 
 
 def test_05_finds_versions_routes_requests_and_batches_rows() -> None:

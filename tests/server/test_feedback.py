@@ -6,8 +6,10 @@ import base64
 import json
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_infer.errors import InputError
+from edge_infer.formats.npz import write_npz
 from edge_infer.server.app import create_app
 from edge_infer.server.feedback.export import as_arrays, feedback_of
 from edge_infer.server.feedback.ids import LIFETIME_S, AnswerIds
@@ -140,6 +143,7 @@ def test_an_id_that_the_server_did_not_give_is_refused(client: Client, what: str
         b'{"id": "ID", "label": [1, "a"]}',
         b'{"id": "ID", "label": "' + b"a" * 1001 + b'"}',
         b'{"id": "ID", "label": 99999999999999999999999999}',
+        b'{"id": "ID", "label": 1' + b"0" * 400 + b"}",
         b'{"id": "ID", "label": 1, "lable": 2}',
         b'{"id": "ID", "label": 1, "consent": true, "inputs": 3}',
         b'{"id": "ID", "label": 1, "consent": true, "inputs": []}',
@@ -239,6 +243,32 @@ def test_a_line_that_was_cut_spoils_no_other(tmp_path: Path) -> None:
     assert FeedbackLog(tmp_path).secret == log.secret, "ids outlive the server"
 
 
+def test_an_answer_takes_one_feedback_of_servers_that_share_a_folder_and_of_those_after_them(tmp_path: Path) -> None:
+    one, other = FeedbackLog(tmp_path, file_bytes=200), FeedbackLog(tmp_path, file_bytes=200)
+    for number in range(6):
+        (one, other)[number % 2].add(record(number))
+    assert len(files_of(tmp_path)) > 1
+    for log in (one, other, FeedbackLog(tmp_path)):
+        for number in range(6):
+            with pytest.raises(InputError, match="already"):
+                log.add(record(number))
+    assert [told["label"] for told in records_of(files_of(tmp_path))] == list(range(6))
+
+
+def test_servers_that_share_a_folder_share_its_quota(tmp_path: Path) -> None:
+    logs = [FeedbackLog(tmp_path, quota=2000, file_bytes=500) for _ in range(4)]
+
+    def fill(number: int) -> None:
+        with pytest.raises(FeedbackFull):
+            for i in range(100):
+                logs[number].add(record(100 * number + i))
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, range(4)))
+    assert sum(path.stat().st_size for path in files_of(tmp_path)) <= 2000
+    assert len(list(records_of(files_of(tmp_path)))) >= 20
+
+
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = FeedbackLog(tmp_path)
     log.add(record(1))
@@ -267,6 +297,7 @@ def test_an_export_is_what_eval_reads(client: Client, tmp_path: Path) -> None:
     assert (refused.returncode, "--labels" in refused.stderr) == (1, True)
     done = warm_command.run([*words, "eval.npz", "--labels", "labels.json"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "eval.npz").stat().st_mode & 0o777 == 0o600
     with np.load(tmp_path / "eval.npz") as found:
         assert np.array_equal(found["x"], rows)
         assert found["labels"].tolist() == [2, *np.argmax(-rows, 1).tolist()[1:]]
@@ -290,3 +321,17 @@ def test_an_export_says_what_it_leaves_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no feedback to the model `n`") as caught:
         feedback_of(tmp_path, "n")
     assert "m" in caught.value.hint
+
+
+def test_an_export_keeps_inputs_of_any_name_but_that_of_the_labels(tmp_path: Path) -> None:
+    def exported(name: str) -> Any:
+        inputs = {name: {"datatype": "FP32", "shape": [1, 1], "data": base64.b64encode(bytes(4)).decode()}}
+        arrays, _ = as_arrays([record(7, inputs=inputs)], None)
+        return np.load(BytesIO(write_npz(arrays)))
+
+    for name in ("file", "allow_pickle", "arr_0", "a/b"):
+        with exported(name) as found:
+            assert (found[name].tolist(), found["labels"].tolist()) == ([[0]], [7])
+    with pytest.raises(InputError, match="an input `labels`") as caught:
+        exported("labels")
+    assert ".jsonl" in caught.value.hint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 from functools import partial
@@ -148,18 +149,49 @@ def test_a_key_file_that_is_none_is_refused_without_showing_it(tmp_path: Path, t
     assert "abab" not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["ab" * 32, f"# one\n{'ab' * 32}\n", " " + "AB" * 32])
+def test_the_text_of_a_key_in_place_of_its_path_is_not_shown(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a page `key` is the text; an error with it would be in logs."""
+    monkeypatch.setenv("EDGE_INFER_KEY_FILE", text)
+    for source in (text, None):
+        with pytest.raises(EncryptedError, match="path of its file") as caught:
+            KeyRing.of(source)
+        assert "abab" not in f"{caught.value} {caught.value.hint}".lower()
+    assert len(KeyRing.of(text.encode()).keys) == 1
+
+
 def test_a_key_is_never_shown_and_its_file_is_the_owners(key_file: Path) -> None:
     secret = key_file.read_text().splitlines()[1]
     ring = KeyRing.of(key_file)
     shown = f"{ring!r} {ring.first!r} {LoadOptions(key=ring)!r}"
     assert secret not in shown
     assert ring.first.name in shown
+    assert secret not in repr(LoadOptions(key=key_file.read_bytes()))
+    with pytest.raises(EncryptedError, match="of the type int"):
+        KeyRing.of(7)  # type: ignore[arg-type]
     assert secret[:16] != ring.first.name
     assert key_file.stat().st_mode & 0o777 == 0o600
     key_file.chmod(0o644)
     with pytest.raises(EncryptedError, match="read by others") as caught:
         KeyRing.of(key_file)
     assert caught.value.hint == f"chmod 600 {key_file}"
+
+
+def test_a_new_key_goes_into_the_file_that_a_link_names_and_its_owner_stays(tmp_path: Path) -> None:
+    (tmp_path / "mounted").mkdir()
+    path, link = tmp_path / "mounted/key", tmp_path / "key"
+    first = write_key(path)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 1234)
+    before = path.stat()
+    link.symlink_to("mounted/key")
+
+    second = write_key(link)
+
+    assert link.is_symlink()
+    assert [key.name for key in KeyRing.of(path).keys] == [second.name, first.name]
+    assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (before.st_uid, 0o600)
+    assert [one.name for one in path.parent.iterdir()] == ["key"]
 
 
 # -- store and device --
@@ -401,7 +433,17 @@ def test_the_commands_take_key_files(publisher: Publisher, tmp_path: Path, monke
     pulled = typed("pull", f"{publisher.folder}/linear", "--into", "device", "--key", "weights.key", "--json")
     path = json.loads(pulled.stdout)["path"]
     assert f"encrypted for the key {name}" in typed("info", path, code=1).stderr
+    monkeypatch.setenv(ENVIRONMENT, secret := (tmp_path / "weights.key").read_text().split()[-1])
+    refused = typed("pull", f"{publisher.folder}/linear", "--into", "other", code=1).stderr
+    refused += typed(
+        "publish", bundle, publisher.folder, "--keys", publisher.keys, "--encrypt-to", secret, code=1
+    ).stderr
+    assert (refused.count("the path of its file"), secret in refused) == (2, False)
     monkeypatch.setenv(ENVIRONMENT, "weights.key")
     typed("verify", path)
+    assert "is encrypted" in typed("publish", path, publisher.folder, "--keys", publisher.keys, code=1).stderr
+    for words in (("export-page", path, "-o", "page"), ("slim", path, "-o", "slim")):
+        assert "would lie in clear" in typed(*words, code=1).stderr
+    assert {one.name for one in tmp_path.iterdir()}.isdisjoint({"page", "slim"})
     changed = write_version(tmp_path / "two", 2)
     assert "--in-clear" in typed("publish", changed, publisher.folder, "--keys", publisher.keys, code=1).stderr

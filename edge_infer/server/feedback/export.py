@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,9 @@ from edge_infer.errors import InputError, listed
 from edge_infer.server.feedback.log import files_of, records_of
 from edge_infer.tensors.datatypes import DTYPES
 from edge_infer.tensors.dtypes import DType
+
+#: What `convert --eval` finds the right classes under.
+LABELS = "labels"
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +49,7 @@ def as_arrays(records: Sequence[dict[str, Any]], names: Sequence[str] | None) ->
         names: The names of the classes, which labels that are texts become the numbers of.
 
     Raises:
-        InputError: None has inputs, or a label is none of the classes.
+        InputError: None has inputs, one is called `labels`, or a label is none of the classes.
     """
     import numpy as np
 
@@ -60,19 +62,15 @@ def as_arrays(records: Sequence[dict[str, Any]], names: Sequence[str] | None) ->
     kinds = Counter(map(_kind, with_inputs))
     usual = kinds.most_common(1)[0][0]
     taken = [record for record in with_inputs if _kind(record) == usual]
+    if any(name == LABELS for name, _, _ in usual):
+        raise InputError(
+            f"The model has an input `{LABELS}`, which is what the right classes are called in the file",
+            hint="-o feedback.jsonl has the labels",
+        )
     arrays = {name: np.concatenate([_array(record["inputs"][name]) for record in taken]) for name, _, _ in usual}
     labels = [label for record in taken for label in _numbers(record["label"], names)]
-    arrays["labels"] = np.array(labels)
+    arrays[LABELS] = np.array(labels)
     return arrays, len(records) - len(taken)
-
-
-def npz(arrays: dict[str, Array]) -> bytes:
-    """Write arrays as an .npz file."""
-    import numpy as np
-
-    file = io.BytesIO()
-    np.savez(file, **arrays)  # type: ignore[arg-type]
-    return file.getvalue()
 
 
 def _kind(record: dict[str, Any]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:

@@ -3,8 +3,10 @@
     secret                     what the ids of answers are signed by, for the owner only
     feedback-000001.jsonl      one JSON object a line: id, time, model, version, tenant, label, and inputs by consent
 
+    lock                       held by the server that writes
+
 A line is written by one call and synced. One that a power cut or a full disk left in part is skipped when it is read.
-Several servers may share a folder.
+Several servers may share a folder: each reads the ids that the others wrote before it writes itself.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ import json
 import os
 import secrets
 from collections import OrderedDict
+from contextlib import contextmanager
 from threading import Lock
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, StoreError
+from edge_infer.platform.posix import lock_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 #: The most bytes of a file; the next line begins another.
@@ -27,6 +32,8 @@ FILE_BYTES = 16 * 2**20
 #: How many ids are remembered as used.
 _USED = 100_000
 _SECRET_BYTES = 32
+#: For how long another server may hold the folder, in seconds; it does so for the time of one write.
+_PATIENCE_S = 10.0
 
 
 class FeedbackFull(StoreError):
@@ -53,12 +60,11 @@ class FeedbackLog:
         self._file_bytes = file_bytes
         self._lock = Lock()
         self._used: OrderedDict[str, None] = OrderedDict()
+        self._read: dict[str, int] = {}  # how much of each file was read for its ids
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.secret = _secret(folder / "secret")
-            found = files_of(folder)
-            for record in records_of(found[-1:]):
-                self._remember(str(record.get("id", "")))
+            self._catch_up()
         except OSError as error:
             raise StoreError(
                 f"`{folder}` cannot keep feedback: {error}", hint="--feedback DIR, in a folder that can be written"
@@ -72,14 +78,46 @@ class FeedbackLog:
             FeedbackFull: The quota is used up, or the disk is full.
         """
         name, line = record["id"], json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-        with self._lock:
-            if name in self._used:
-                raise InputError("There was feedback to this answer already", hint="each answer takes one", field="id")
-            try:
+        try:
+            with self._lock, self._alone():
+                self._catch_up()
+                if name in self._used:
+                    said = "There was feedback to this answer already"
+                    raise InputError(said, hint="each answer takes one", field="id")
                 self._append(line)
-            except OSError as error:
-                raise FeedbackFull(f"The feedback cannot be kept: {error}", hint="make room on the disk") from error
-            self._remember(name)
+                self._remember(name)
+        except OSError as error:
+            raise FeedbackFull(f"The feedback cannot be kept: {error}", hint="make room on the disk") from error
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the folder alone, among the servers that share it; Windows has no such lock, nor servers that share."""
+        if os.name != "posix":
+            yield
+            return
+        end = monotonic() + _PATIENCE_S
+        with (self.folder / "lock").open("ab") as file:
+            while True:
+                try:
+                    lock_alone(file)
+                    break
+                except OSError:
+                    if monotonic() > end:
+                        raise
+                    sleep(0.002)
+            yield
+
+    def _catch_up(self) -> None:
+        """Remember the ids that others wrote: this server before it was started again, and those beside it."""
+        for path in files_of(self.folder):
+            start, size = self._read.get(path.name, 0), path.stat().st_size
+            if size == start:
+                continue
+            with path.open("rb") as file:
+                file.seek(start if start < size else 0)
+                for record in _records(file):
+                    self._remember(str(record["id"]))
+            self._read[path.name] = size
 
     def _append(self, line: bytes) -> None:
         found = files_of(self.folder)
@@ -98,6 +136,7 @@ class FeedbackLog:
             if os.write(handle, line) != len(line):
                 raise OSError("the disk took only a part")
             os.fsync(handle)
+            self._read[path.name] = os.fstat(handle).st_size
         finally:
             os.close(handle)
 
@@ -116,13 +155,17 @@ def records_of(files: list[Path]) -> Iterator[dict[str, Any]]:
     """Yield the records of some files; lines that were written in part are left out."""
     for path in files:
         with path.open("rb") as file:
-            for line in file:
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(record, dict) and "id" in record and "label" in record:
-                    yield record
+            yield from _records(file)
+
+
+def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and "id" in record and "label" in record:
+            yield record
 
 
 def _name(number: int) -> str:

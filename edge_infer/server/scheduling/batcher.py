@@ -173,7 +173,8 @@ class DynamicBatcher:
     def began(self, batch: Batch) -> None:
         """Take note that a batch began to run."""
         if batch.requests[0].tenant.name:
-            self.queue.shares.began(max(request.turn for request in batch.requests))
+            for request in batch.requests:
+                self.queue.shares.began(request.tenant, request.turn, request.rows)
 
     def has_next(self, now: float) -> bool:
         """Tell whether a request waits that is in no batch yet."""

@@ -73,7 +73,9 @@ class Shares:
         self._waiting: dict[str, int] = {}
         self._weights: dict[str, float] = {}
         self._ends: dict[str, float] = {}  # the virtual time when each tenant will have had what it asked for
+        self._begun: dict[str, float] = {}  # the same of what began to run
         self._asked: dict[str, float] = {}  # when each asked last, in seconds
+        self._latest = -inf  # when anybody did
         self._time = 0.0
         #: How long a batch takes, in seconds.
         self.batch_s = 0.0
@@ -113,17 +115,23 @@ class Shares:
                 an answer and ask again, and others had their turns meanwhile.
         """
         name = tenant.name
+        if not self._waiting and not self._was_now(self._latest, now):
+            self._ends.clear()  # nobody was there whom anybody owes anything
+            self._begun.clear()
+        elif name not in self._waiting and name in self._ends:
+            self._ends[name] = min(self._ends[name], self._begun.get(name, -inf))  # what was dropped cost nothing
         slowest = min((self._weights[other] for other in self._waiting), default=tenant.weight)
         earliest = self._time - (catch_up / slowest if self._asks(name, now) else 0.0)
         begin = max(earliest, self._ends.get(name, earliest))
         self._weights[name] = tenant.weight
-        self._asked[name] = now
+        self._asked[name] = self._latest = now
         self._ends[name] = begin + rows / tenant.weight
         return begin
 
-    def began(self, turn: float) -> None:
+    def began(self, tenant: Tenant, turn: float, rows: int) -> None:
         """Let virtual time move on to the turn of a request that began."""
         self._time = max(self._time, turn)
+        self._begun[tenant.name] = max(self._begun.get(tenant.name, -inf), turn + rows / tenant.weight)
 
     def horizon(self, tenant: Tenant, now: float) -> float:
         """Return the turn from which on a tenant runs ahead of another that asks too; infinity where it asks alone."""
@@ -132,7 +140,10 @@ class Shares:
 
     def _asks(self, name: str, now: float) -> bool:
         """Tell whether a tenant has requests waiting, or had some a moment ago."""
-        return name in self._waiting or now - self._asked.get(name, -inf) <= _ASKS_S + 2 * self.batch_s
+        return name in self._waiting or self._was_now(self._asked.get(name, -inf), now)
+
+    def _was_now(self, asked: float, now: float) -> bool:
+        return now - asked <= _ASKS_S + 2 * self.batch_s
 
     def most_over(self, names: Iterable[str]) -> str | None:
         """Return which of these tenants, which all wait, does so with the most requests for its weight."""

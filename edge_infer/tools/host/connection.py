@@ -9,7 +9,7 @@ from typing import NamedTuple
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError
 
 #: `pi@address`, a name of `~/.ssh/config`, or `ssh://pi@address:2222`; never an option of ssh.
-_DESTINATION = re.compile(r"(ssh://)?[A-Za-z0-9_][\w.@:%\[\]-]*")
+_DESTINATION = re.compile(r"(ssh://)?([A-Za-z0-9_][\w.@+-]*@)?[A-Za-z0-9_\[][\w.:%\[\]-]*")
 _CONNECT_S = 10
 #: ssh's own status for what is wrong with the connection, and not with the command.
 _NO_CONNECTION = 255

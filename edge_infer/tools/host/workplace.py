@@ -60,6 +60,7 @@ class Workplace:
     Raises:
         BackendUnavailable: It cannot be reached.
         UnsupportedError: It has no Python, an old one, or a processor that nothing is built for.
+        ExecutionError: It says other things than it was asked for.
     """
 
     def __init__(self, destination: str, wheel: Path | None = None) -> None:
@@ -115,17 +116,29 @@ class Workplace:
         """
         self._send(bundle, variant, examples)
         wishes = {"rounds": rounds, "seconds": seconds, "threads": threads}
-        found = json.loads(self._program("measure", wishes, timeout_s=rounds * (_ROUND_S + 3 * seconds)))
-        measured = [Round(**{**one, "times_ms": tuple(one["times_ms"])}) for one in found["rounds"]]
+        answer = self._program("measure", wishes, timeout_s=rounds * (_ROUND_S + 3 * seconds))
         nbytes = sum(bundle.manifest.files[path].size for path in (variant.file, *variant.external))
-        return make_row(variant.id, engine_of(variant), nbytes, measured), found["machine"]
+        try:
+            found = json.loads(answer)
+            measured = [Round(**{**one, "times_ms": tuple(one["times_ms"])}) for one in found["rounds"]]
+            return make_row(variant.id, engine_of(variant), nbytes, measured), dict(found["machine"])
+        except (ValueError, TypeError, KeyError, ArithmeticError, LookupError, RecursionError) as error:
+            raise ExecutionError(
+                f"`{self.destination}` was asked for times and says `{answer[:80].decode('utf-8', 'replace').strip()}`"
+            ) from error
 
     def _look(self) -> Place:
         answer = self._connection.run(f"python3 -I -S -c {shlex.quote(_ASK)}")
-        words = answer.output.decode("utf-8", "replace").split()
-        if answer.status or len(words) != 6:
+        if answer.status:
             raise UnsupportedError(
                 f"`{self.destination}` has no python3: {answer.said}", hint="apt install python3, on the device"
+            )
+        given = answer.output.decode("utf-8", "replace")
+        words = given.split()
+        if len(words) != 6 or not all(word.isdecimal() and len(word) < 9 for word in words[1:5]):
+            raise ExecutionError(
+                f"`{self.destination}` was asked for its platform and says `{given[:80].strip()}`",
+                hint=f"does its shell greet? `ssh {self.destination} true` has to print nothing",
             )
         machine, bits, *version, libc = words
         if tuple(map(int, version[:2])) < _OLDEST:

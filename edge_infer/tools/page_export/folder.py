@@ -103,6 +103,11 @@ def _named(sources: Sequence[Path]) -> dict[str, Bundle]:
                 f"`{source}` is a bare model file, expected a bundle",
                 hint=f"edge-infer convert {source} -o {name}.bundle",
             )
+        if bundle.is_encrypted:
+            raise UnsupportedError(
+                f"`{source}` is encrypted, and in a page's folder its files would lie in clear",
+                hint="a page loads it from its store: load('edge+/store/MODEL', { key })",
+            )
         if bundle.manifest.chain is not None:
             raise UnsupportedError(f"`{source}` is a chain, which the studio does not show", hint="edge-infer serve")
         if name in bundles:

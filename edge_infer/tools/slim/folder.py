@@ -80,13 +80,18 @@ def write_slim(
 
     Raises:
         InputError: The folder is there.
-        UnsupportedError: The variant is a TFLite file, whose engine needs numpy.
+        UnsupportedError: The variant is a TFLite file, whose engine needs numpy, or the bundle is encrypted.
         BackendUnavailable: There are no kernels for the platform.
     """
     if folder.exists() and not (force and _is_slim(folder)):
         what = "and is not a slim folder" if force else ""
         raise InputError(f"`{folder}` is there already {what}".rstrip(), hint="--force replaces a slim folder")
     bundle = Bundle.open(source)
+    if bundle.is_encrypted:
+        raise UnsupportedError(
+            f"`{source}` is encrypted, and in a slim folder its files would lie in clear",
+            hint="take the bundle that was published, where they may",
+        )
     chosen = chosen_variant(bundle, variant)
     kernels = library_files(platform or this_platform()) if chosen.format == "compiled" else {}
     folder.parent.mkdir(parents=True, exist_ok=True)

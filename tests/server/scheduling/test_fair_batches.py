@@ -140,3 +140,56 @@ def test_who_went_is_not_waited_for() -> None:
     simulation.run(4)
 
     assert set(simulation.sizes) == {8}
+
+
+def _beside_another(batcher: DynamicBatcher, now: float) -> Counter[str]:
+    """Return whose requests run in 20 batches while two tenants ask without end."""
+    ran: Counter[str] = Counter()
+    for _ in range(20):
+        for name in ("a", "b"):
+            for _ in range(8):
+                batcher.submit(_request(name, now))
+        batch = batcher.take(now, is_idle=True)
+        assert batch is not None
+        batcher.began(batch)
+        ran.update(request.tenant.name for request in batch.requests)
+        now += 0.08
+    return ran
+
+
+def _request(name: str, now: float, rows: int = 1, *, is_gone: bool = False) -> Request:
+    return Request(
+        {}, None, rows=rows, key="x", arrived=now, finish=lambda _: None, tenant=Tenant(name), is_gone=lambda: is_gone
+    )
+
+
+def _batcher() -> DynamicBatcher:
+    batcher = DynamicBatcher(BatchLimits(max_batch_size=8, max_queue_size=1000))
+    batcher.expect(0.08)
+    return batcher
+
+
+def test_requests_that_never_ran_cost_their_tenant_nothing() -> None:
+    """Its clients left, or their timeouts were over: the other one would have had a row for each of theirs."""
+    batcher = _batcher()
+    batcher.submit(_request("b", 0.0))
+    for _ in range(50):
+        batcher.submit(_request("a", 0.0, rows=32, is_gone=True))
+    while (batch := batcher.take(0.1, is_idle=True)) is not None:
+        batcher.began(batch)
+
+    ran = _beside_another(batcher, 0.1)
+
+    assert ran["a"] >= 0.8 * ran["b"]
+
+
+def test_who_was_alone_for_long_owes_nothing() -> None:
+    batcher = _batcher()
+    batcher.submit(_request("a", 0.0, rows=16384))
+    batch = batcher.take(0.0, is_idle=True)
+    assert batch is not None
+    batcher.began(batch)
+
+    ran = _beside_another(batcher, 3600.0)
+
+    assert ran["a"] >= 0.8 * ran["b"]

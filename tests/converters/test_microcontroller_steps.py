@@ -122,7 +122,7 @@ def test_other_steps_are_left_out() -> None:
 
     assert steps_of(definition({"step": "audio.log_mel"}), LABELS, spec).features is None
     assert steps_of(definition({"step": "audio.micro_features", "unit": "int8"}), LABELS, spec).features is None
-    louder = [{"step": "audio.scale", "factor": 2.0}, {"step": "audio.micro_features"}]
+    louder: list[dict[str, Any]] = [{"step": "audio.scale", "factor": 2.0}, {"step": "audio.micro_features"}]
     assert steps_of(definition(*louder), LABELS, spec).features is None
     assert not steps_of(
         definition({"step": "audio.log_mel"}, last={"step": "post.top_k", "threshold": 0.5}), LABELS, spec

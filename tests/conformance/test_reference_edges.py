@@ -89,21 +89,25 @@ def test_the_mean_of_nothing_is_no_number_and_warns_of_nothing(
 
 
 @pytest.mark.parametrize(
-    ("operator", "inputs", "outputs", "text"),
+    ("operator", "inputs", "outputs", "text", "attributes"),
     [
-        ("Split", [zeros(7, 2), whole(2, 3)], 2, r"parts of \[2, 3\], expected 7 elements"),
-        ("Split", [zeros(7, 2)], 3, "7 elements in 3 equal parts"),
-        ("Tile", [zeros(2, 3), whole(2)], 1, "1 repeats, expected one for each of 2 axes"),
-        ("TopK", [zeros(5), whole(-1)], 1, "k is -1, expected 0 to 5"),
-        ("Pad", [zeros(3, 2), whole(0, 0, -5, 0)], 1, "cut off more than the 3 elements"),
-        ("Relu", [zeros(2)], 2, "it gives 1 outputs, and `o1` is one more"),
-        ("Constant", [], 1, "it has no value"),
+        ("Conv", [zeros(1, 1, 4, 4), zeros(1, 1, 2, 2)], 1, "do not fit 3 groups", {"group": 3}),
+        ("ConvTranspose", [zeros(1, 1, 4, 4), zeros(1, 1, 2, 2)], 1, "do not fit -1 groups", {"group": -1}),
+        ("Conv", [zeros(1, 1, 4, 4), zeros(1, 1, 2, 2)], 1, r"strides \[-1, 1\]", {"strides": [-1, 1]}),
+        ("MaxPool", [zeros(1, 1, 4, 4)], 1, r"a window of \[0, 0\]", {"kernel_shape": [0, 0]}),
+        ("Split", [zeros(7, 2), whole(2, 3)], 2, r"parts of \[2, 3\], expected 7 elements", {}),
+        ("Split", [zeros(7, 2)], 3, "7 elements in 3 equal parts", {}),
+        ("Tile", [zeros(2, 3), whole(2)], 1, "1 repeats, expected one for each of 2 axes", {}),
+        ("TopK", [zeros(5), whole(-1)], 1, "k is -1, expected 0 to 5", {}),
+        ("Pad", [zeros(3, 2), whole(0, 0, -5, 0)], 1, "cut off more than the 3 elements", {}),
+        ("Relu", [zeros(2)], 2, "it gives 1 outputs, and `o1` is one more", {}),
+        ("Constant", [], 1, "it has no value", {}),
     ],
 )
 def test_what_would_give_wrong_numbers_is_refused(
-    operator: str, inputs: list[Any], outputs: int, text: str, write_model: WriteModel
+    operator: str, inputs: list[Any], outputs: int, text: str, attributes: dict[str, Any], write_model: WriteModel
 ) -> None:
-    path = write_model(model_of(operator, inputs, {}, 1, outputs=outputs))
+    path = write_model(model_of(operator, inputs, attributes, 1, outputs=outputs))
 
     with (
         edge_infer.load(path, backend="reference") as session,

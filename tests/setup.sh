@@ -121,6 +121,13 @@ if [ "${1:-}" = all ] && ! command -v qemu-aarch64 >/dev/null; then
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends qemu-user
 fi
 
+# Several processes of the server stand behind it in an example; the package's service is not wanted.
+if [ "${1:-}" = all ] && ! command -v nginx >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends nginx-light
+  as_root systemctl disable --now nginx >/dev/null 2>&1 || true
+fi
+
 # The conformance suite of The Update Framework moves the clock.
 if [ "${1:-}" = all ] && ! command -v faketime >/dev/null; then
   as_root apt-get update -q

@@ -34,6 +34,13 @@ if [ ! -x /usr/sbin/sshd ]; then
   as_root systemctl disable --now ssh >/dev/null 2>&1 || true
 fi
 
+# Several processes of the server stand behind it in an example; the package's service is not wanted.
+if [ ! -x /usr/sbin/nginx ]; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends nginx-light
+  as_root systemctl disable --now nginx >/dev/null 2>&1 || true
+fi
+
 # The registry that `publish oci://` is tested against.
 if ! command -v docker-registry >/dev/null; then
   as_root apt-get update -q
@@ -119,13 +126,6 @@ fi
 if [ "${1:-}" = all ] && ! command -v qemu-aarch64 >/dev/null; then
   as_root apt-get update -q
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends qemu-user
-fi
-
-# Several processes of the server stand behind it in an example; the package's service is not wanted.
-if [ "${1:-}" = all ] && ! command -v nginx >/dev/null; then
-  as_root apt-get update -q
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends nginx-light
-  as_root systemctl disable --now nginx >/dev/null 2>&1 || true
 fi
 
 # The conformance suite of The Update Framework moves the clock.

@@ -235,7 +235,7 @@ def test_a_page_of_tensors_fetches_nothing_of_it_and_a_first_token_costs_little(
     assert len(own) > 10
     assert sum(own.values()) < 60_000, own
     # With the tokenizer and its tables, and what all pages share.
-    assert sum(said["sizes"].values()) < 160_000
+    assert sum(said["sizes"].values()) < 170_000
 
 
 def test_the_page_of_a_model_that_generates_text_is_a_chat_also_without_the_server(

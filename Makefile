@@ -13,7 +13,7 @@ help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 setup: .venv/ready ## Build .venv with the three distributions and the npm packages
-.venv/ready: pyproject.toml converters/pyproject.toml web/pyproject.toml web/package-lock.json web/vendor.py tests/constraints.txt
+.venv/ready: pyproject.toml converters/pyproject.toml web/pyproject.toml web/package-lock.json web/engine-files.json web/vendor.py tests/constraints.txt
 	$(PYTHON) -m venv .venv && $(BIN)/python -m pip install -q uv
 	npm --prefix web ci --no-audit --no-fund
 	$(BIN)/python web/vendor.py

@@ -6,7 +6,7 @@ import math
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,14 +14,14 @@ from edge_infer.backends.registry import backend_names, get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import bisect, judged_way, other_way, show
+from edge_infer.cli.judge import Judge, Row
 from edge_infer.cli.on_host import verify_there
 from edge_infer.cli.verify_chain import verify_chain
 from edge_infer.cli.verify_generation import verify_generation
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
 from edge_infer.formats.input_files import read_inputs
-from edge_infer.parity.comparison import Verdict, compare_outputs, worst_of
-from edge_infer.parity.quantization_steps import steps_apart
-from edge_infer.parity.verdict import Limits, changed_since, judge_variant
+from edge_infer.parity.comparison import worst_of
+from edge_infer.parity.verdict import Limits
 from edge_infer.platform import allocator
 from edge_infer.platform.fetch import is_url
 from edge_infer.runtime.load import load
@@ -30,7 +30,7 @@ from edge_infer.tasks.vectors import read as read_vectors
 from edge_infer.verify.pipelines import answers_row, page_rows, steps_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from edge_infer.bundle.manifest import Variant
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     Outputs = list[dict[str, Tensor]]
 
-# Two engines may round a value that lies between two steps to different sides, and so differ by one.
-_MAX_STEPS = 1.001
 # What only engines in a page have: they run in a real browser.
 _IN_PAGE = ("wasm", "webgpu")
 
@@ -51,29 +49,6 @@ _NOTHING_INSIDE = (
     "{way}: no inner value differs. What does, if anything, are its outputs, or nodes that the engine joins when inner "
     "values are not given out"
 )
-
-
-class Row(NamedTuple):
-    """One line of the verdict: a variant on an engine, and how near it is to the fp32 source.
-
-    Attributes:
-        outputs: The same of each output.
-    """
-
-    variant: str
-    backend: str
-    engine: str
-    max_err: float
-    sqnr_db: float
-    top1: float
-    steps: float | None
-    verdict: str
-    reason: str
-    outputs: Mapping[str, Parity] = {}
-
-    def to_json(self) -> dict[str, object]:
-        """Describe this for machines."""
-        return {**self._asdict(), "outputs": {name: one._asdict() for name, one in self.outputs.items()}}
 
 
 @click.command()
@@ -329,61 +304,6 @@ def _bisected(
                 refused[str(way)] = error
             advance(1)
     return found, refused
-
-
-class Judge:
-    """Judges what an engine gives for a bundle's golden examples.
-
-    Args:
-        bundle: The bundle.
-        engine: The engine's name.
-        examples: The golden examples.
-        limits: What the user asks for.
-        is_given: Whether they are the user's and not the bundle's own.
-    """
-
-    def __init__(self, bundle: Bundle, engine: str, examples: list[Example], limits: Limits, *, is_given: bool) -> None:
-        self.bundle = bundle
-        self.engine = engine
-        self.examples = examples
-        self._references = [outputs for _, outputs in examples]
-        self._limits = limits
-        self.given = examples if is_given else []
-        #: What a page said of the vectors of the pipeline.
-        self.in_page: list[PipelineRow] = []
-
-    def row(self, variant: Variant, version: str, results: Outputs) -> Row:
-        """Judge the outputs of a variant."""
-        outputs = compare_outputs(self._references, results)
-        verdict = judge_variant(outputs, variant)
-        steps = None
-        exact = exact_engine(variant.format)
-        is_integer = variant.precision not in ("fp32", "fp16")
-        if is_integer and exact not in ("", self.engine) and get_backend(exact).availability().ready:
-            steps = self._steps_from(exact, variant, results)
-            if steps > _MAX_STEPS and verdict.word != "fail":
-                verdict = Verdict("fail", f"{steps:.1f} quantization steps from {exact}, expected at most 1")
-        elif (
-            verdict.word == "ok"
-            and exact == self.engine
-            and not self.given
-            and (change := changed_since(outputs, variant))
-        ):
-            verdict = Verdict("warn", change)
-        if self._limits.is_set:
-            verdict = self._limits.judge(outputs, self._references, results, verdict)
-        parity = worst_of(outputs.values())
-        return Row(variant.id, self.engine, version, *parity[:3], steps, verdict.word, verdict.reason, outputs)
-
-    def failure(self, variant: Variant, error: EdgeInferError, word: str = "fail") -> Row:
-        """Describe a variant that cannot run."""
-        return Row(variant.id, self.engine, "", math.nan, math.nan, math.nan, None, word, error.message)
-
-    def _steps_from(self, exact: str, variant: Variant, results: Outputs) -> float:
-        with load(
-            self.bundle, backend=exact, variant=variant.id, device="cpu", strict=True, arrays="tensor"
-        ) as session:
-            return steps_apart([session.run(inputs) for inputs, _ in self.examples], results)
 
 
 def _run_here(judge: Judge, device: str, variants: list[Variant], done: Callable[[], None]) -> list[Row]:

@@ -256,7 +256,7 @@ def _attribute(message: memoryview, depth: int) -> tuple[str, object]:
         return name, _several(number, values)
     last = values[-1] if values else 0
     if number == 2:
-        return name, struct.unpack("<f", last)[0] if isinstance(last, memoryview) and len(last) == 4 else 0.0
+        return name, _floats(last, 4)[0] if isinstance(last, memoryview) and len(last) == 4 else 0.0
     if number == 3:
         return name, _signed(_integer(last))
     if isinstance(last, int):
@@ -273,7 +273,7 @@ def _attribute(message: memoryview, depth: int) -> tuple[str, object]:
 def _several(number: int, values: list[memoryview | int]) -> tuple[float | bytes | Constant, ...]:
     if number == 7:
         packed = [value for value in values if not isinstance(value, int)]
-        return tuple(one for value in packed for one in struct.unpack(f"<{len(value) // 4}f", value))
+        return tuple(one for value in packed for one in _floats(value, 4))
     if number == 8:
         return tuple(_signed(one) for value in values for one in _integers(value))
     if number == 9:
@@ -308,8 +308,14 @@ def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-#: The fields of a tensor that hold values one by one, and the code of each in `struct`; 5 and 7 hold varints.
-_PACKED = {4: "f", 10: "d"}
+def _floats(value: memoryview, size: int) -> tuple[float, ...]:
+    if len(value) % size:
+        raise ValueError(f"not an ONNX model: {len(value)} bytes of numbers of {size}")
+    return struct.unpack(f"<{len(value) // size}{'f' if size == 4 else 'd'}", value)
+
+
+#: The fields of a tensor that hold floats one by one, and the bytes of each; 5, 7 and 11 hold varints.
+_PACKED = {4: 4, 10: 8}
 
 
 def _constant(message: memoryview) -> Constant:
@@ -334,8 +340,7 @@ def _constant(message: memoryview) -> Constant:
         elif isinstance(value, int):
             continue
         elif number in _PACKED:
-            size = 4 if number == 4 else 8
-            values += struct.unpack(f"<{len(value) // size}{_PACKED[number]}", value)
+            values += _floats(value, _PACKED[number])
         elif number == 6:
             values.append(bytes(value))
         elif number == 8:

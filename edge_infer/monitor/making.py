@@ -37,6 +37,8 @@ MAX_BYTES = 8192
 LEAST_ROWS = 200
 _LARGEST = 4096.0
 _PROJECTED = ("vector", "image")
+#: The share of the largest variance below which there is none.
+_LEAST_VARIANCE = 1e-9
 #: A longer vector takes minutes to find directions in.
 _MAX_WIDTH = 4096
 
@@ -167,7 +169,10 @@ def _directions(values: list[Any], group: Group) -> list[list[int]]:
     rows = np.concatenate([whole_numbers(one, group, width) for one in values])[:20_000]
     centred = rows - rows.mean(0)
     variances, vectors = np.linalg.eigh(centred.T @ centred)
-    best = vectors[:, np.argsort(-variances)[: min(DIRECTIONS, width)]].T
+    order = np.argsort(-variances)[:DIRECTIONS]
+    # Where nothing varies a direction is what rounding makes of it: another with each number of threads.
+    varied = order[variances[order] > variances.max() * _LEAST_VARIANCE]
+    best = vectors[:, varied if len(varied) else order[:1]].T
     signs = np.where(best[np.arange(len(best)), np.abs(best).argmax(1)] < 0, -1.0, 1.0)
     whole = np.rint(best * signs[:, None] / np.abs(best).max(1, keepdims=True) * 127).astype(int)
     return [[int(one) for one in row] for row in whole]
@@ -178,7 +183,8 @@ def _feature(name: str, column: Any, labels: list[str], *, is_class: bool) -> Fe
     missing = int(len(column) - len(good))
     distinct, counts = np.unique(good, return_counts=True)
     is_category = is_class or bool(labels)
-    if is_category or (len(distinct) <= MAX_CATEGORIES and len(distinct) > 0 and (distinct % 1 == 0).all()):
+    is_whole = bool((np.trunc(distinct) == distinct).all())
+    if is_category or (0 < len(distinct) <= MAX_CATEGORIES and is_whole and np.isfinite(distinct).all()):
         order = np.argsort(-counts, kind="stable")[:MAX_CATEGORIES]
         values = [float(one) for one in distinct[order]]
         own = [int(one) for one in counts[order]]

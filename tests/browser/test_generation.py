@@ -255,6 +255,11 @@ def test_the_page_of_a_model_that_generates_text_is_a_chat_also_without_the_serv
     page.do(lambda page: page.fill(".chat textarea", "Again"))
     page.do(lambda page: page.keyboard.press("Enter"))
     page.do(lambda page: page.wait_for_function("document.querySelectorAll('.log p')[1]?.textContent.length > 0"))
+    page.do(lambda page: page.wait_for_selector(".chat button.go:text-is('Send'), .chat button.go:text-is('Write on')"))
+    page.do(lambda page: page.fill(".chat textarea", "Hello " * 4000))
+    page.do(lambda page: page.keyboard.press("Enter"))
+    page.do(lambda page: page.wait_for_selector(".log .notice.bad"))
+    page.do(lambda page: page.wait_for_selector("dl.cost div:has(dt:text-is('First piece')) dd:text-is('–')"))
 
     assert said[0] == 99
     assert said[1] > 0

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.support.browser.fault_server import PART, FaultServer, make_model
+from tests.support.browser.fault_server import PART, WEB, FaultServer, make_model
 from tests.support.browser.pages import BrowserPage, BrowserThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
     Open = Callable[..., BrowserPage]
 
@@ -115,14 +115,35 @@ def test_two_pages_may_read_it_at_once(page: BrowserPage, faults: FaultServer) -
     assert faults.asked == [0]
 
 
-def test_where_there_is_no_room_it_is_in_memory(page: BrowserPage, faults: FaultServer) -> None:
+@pytest.mark.parametrize("quota", [12 * PART, 1000])
+def test_where_there_is_no_room_it_is_in_memory(page: BrowserPage, faults: FaultServer, quota: int) -> None:
     expected = _load(page, keep=False)["y"]
-    page.do(lambda page: _limit(page, faults.url, 12 * PART))
+    page.do(lambda page: _limit(page, faults.url, quota))
 
     found = _load(page)
 
     assert found["y"] == expected
     assert any("in memory only" in notice for notice in found["notices"])
+
+
+@pytest.mark.parametrize("call", ["write", "flush"])
+def test_a_storage_that_fails_costs_no_more_than_the_next_visit(
+    page: BrowserPage, faults: FaultServer, call: str
+) -> None:
+    expected = _load(page, keep=False)["y"]
+    fails = f"FileSystemSyncAccessHandle.prototype.{call} = () => {{ throw new DOMException('io', 'UnknownError'); }};"
+    code = fails + (WEB / "src/cache/place.js").read_text()
+    page.do(lambda page: page.route("**/cache/place.js", lambda route: _answer(route, code)))
+    page.do(lambda page: page.reload())
+
+    found = _load(page)
+
+    assert found["y"] == expected
+    assert any("UnknownError" in notice for notice in found["notices"])
+
+
+def _answer(route: Route, code: str) -> None:
+    route.fulfill(body=code, content_type="text/javascript")
 
 
 def _limit(page: Page, origin: str, quota: int) -> None:

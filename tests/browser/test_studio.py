@@ -224,6 +224,35 @@ def test_engines_race_on_the_first_view_until_it_is_left(
         assert page.console == []
 
 
+def test_a_race_that_is_left_before_it_begins_starts_no_engine(
+    open_page: Callable[..., BrowserPage], tmp_path: Path, bundles: dict[str, Path]
+) -> None:
+    made = make_digits_bundle(tmp_path / "digits.bundle")
+    with ServerThread(create_app({"digits": made, "mood": bundles["mood"]}, find_web_root())) as server:
+        page = open_page(f"{server.url}/#/inspect")
+        started: list[str] = []
+        page.do(lambda page: page.on("worker", lambda worker: started.append(worker.url)))
+        page.evaluate(
+            """async () => {
+                const { fetch } = globalThis;
+                const isHeld = new Promise((go) => (globalThis.go = go));
+                globalThis.fetch = async (...given) => {
+                    if (String(given[0]).includes("manifest.json")) await isHeld;
+                    return fetch(...given);
+                };
+                location.hash = "#/";
+            }"""
+        )
+        page.do(lambda page: page.wait_for_selector(".lanes"))
+        page.evaluate("() => { location.hash = '#/inspect'; }")
+        page.do(lambda page: page.wait_for_selector(".stage.drop"))
+
+        page.evaluate("async () => { go(); await new Promise((done) => setTimeout(done, 1000)); }")
+
+        assert started == []
+        assert page.console == []
+
+
 @pytest.mark.long
 def test_every_variant_gives_its_golden_outputs_in_the_page(open_page: Callable[..., BrowserPage], server: str) -> None:
     page = open_page(server, reduced_motion="reduce")
@@ -350,6 +379,15 @@ def test_a_dropped_bundle_that_is_damaged_is_said(
     (tmp_path / "places.zip").write_bytes(good[: at + 42] + (2**31).to_bytes(4, "little") + good[at + 46 :])
     _zipped(bundles["mood"], tmp_path / "hash.zip", **{model: b"another"})
     _zipped(bundles["mood"], tmp_path / "list.zip", **{"manifest.json": b"{}"})
+    changes: dict[str, dict[str, Any]] = {
+        "hole": {"files": [None]},
+        "inputs": {"inputs": None},
+        "labels": {"labels": "no.json"},
+        "unlisted": {"files": [one for one in manifest["files"] if one["path"] != manifest["labels"]]},
+    }
+    for wrong, change in changes.items():
+        held = json.dumps({**manifest, **change}).encode()
+        _zipped(bundles["mood"], tmp_path / f"{wrong}.zip", **{"manifest.json": held})
     with zipfile.ZipFile(tmp_path / "none.zip", "w") as archive:
         archive.writestr("a.txt", "a")
     said = {
@@ -357,7 +395,11 @@ def test_a_dropped_bundle_that_is_damaged_is_said(
         "long": "larger than a page can hold",
         "places": "damaged zip file",
         "hash": "its hash is another",
-        "list": "manifest.json of list.zip is damaged",
+        "list": "manifest.json has no schema_version",
+        "hole": "manifest.json names the path",
+        "inputs": "manifest.json has no list inputs",
+        "labels": "no.json is not a JSON list of texts",
+        "unlisted": "labels.json is not a JSON list of texts",
         "none": "has no manifest.json",
     }
     for name, sentence in said.items():

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from edge_infer_converters.compilation import compile_to_c
 from edge_infer_converters.compile_command import compile_
+from edge_infer_converters.writers.microcontroller.kernel_source import blocks
 from tests.support import real_models, zoo
 from tests.support.microcontroller import networks
 
@@ -139,3 +140,24 @@ def test_the_sine_fits_an_uno(tmp_path: Path) -> None:
     text_bytes, data, bss = map(int, done.stdout.split("\n")[1].split()[:3])
     assert text_bytes + data <= 4096
     assert data + bss <= 2048
+
+
+def test_products_of_shorts_are_whole_where_an_int_has_16_bits(tmp_path: Path) -> None:
+    """The compiler computes them itself; what it finds wrong stays in the object as a call."""
+    if not shutil.which("avr-gcc"):
+        pytest.skip("no avr-gcc: tests/setup.sh all")
+    wanted = ("least", "most", "saturated", "short_product", "halved")
+    parts = [one.text for one in blocks("size") if {*one.names} & {*wanted}]
+    checks = ["short_product(20000, 20000) != 12207", "halved(INT32_C(1) << 20, 19) != 2"]
+    calls = [f"  if ({check}) wrong_{i}();" for i, check in enumerate(checks)]
+    declared = [f"void wrong_{i}(void);" for i in range(len(checks))]
+    lines = ["#include <stdint.h>", *declared, *parts, "void run(void) {", *calls, "}", ""]
+    (tmp_path / "fold.c").write_text("\n".join(lines))
+
+    subprocess.run(
+        ["avr-gcc", "-mmcu=atmega2560", "-std=c99", "-O2", "-c", "fold.c", "-o", "fold.o"], cwd=tmp_path, check=True
+    )
+
+    found = subprocess.run(["avr-nm", "fold.o"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert "run" in found
+    assert "wrong_" not in found

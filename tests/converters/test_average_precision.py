@@ -184,6 +184,11 @@ def test_bad_annotations_are_refused_by_name(tmp_path: Path) -> None:
         (replaced(coco(tmp_path / "e"), file, "[20, 0, 20, 20]", "[20, 0, NaN, 20]"), "expected four numbers"),
         (replaced(coco(tmp_path / "f"), file, '"image_id": 1', '"image_id": 7'), "which it does not list"),
         (replaced(coco(tmp_path / "g"), file, '"category_id": 18', '"category_id": 99'), "the category 99"),
+        (replaced(coco(tmp_path / "o"), file, '"category_id": 18', '"category_id": [18]'), "unhashable"),
+        (replaced(coco(tmp_path / "p"), file, "[20, 0, 20, 20]", f"[20, 0, 20, {10**400}]"), "expected four numbers"),
+        (replaced(coco(tmp_path / "q"), file, "[20, 0, 20, 20]", '"1234"'), "expected four numbers"),
+        (replaced(coco(tmp_path / "r"), file, "1.png", f"{'1' * 400}.png"), "which is missing"),
+        (replaced(voc(tmp_path / "s"), xml, "<annotation>", "<?xml version='1.0' encoding='no'?><annotation>"), "XML"),
         (replaced(coco(tmp_path / "h"), file, '"categories"', '"kinds"'), "not a file of COCO's annotations"),
         (replaced(voc(tmp_path / "i"), xml, "<annotation>", "<!DOCTYPE a><annotation>"), "document type"),
         (replaced(voc(tmp_path / "j"), xml, "</annotation>", ""), "is not XML"),
@@ -194,6 +199,11 @@ def test_bad_annotations_are_refused_by_name(tmp_path: Path) -> None:
     for data, said in cases:
         with pytest.raises(InputError, match=said):
             measured(folder, data)
+    wide = voc(tmp_path / "t")
+    text = '<?xml version="1.0" encoding="UTF-16"?><!DOCTYPE a [<!ENTITY e "cat">]>' + (wide / xml).read_text()
+    (wide / xml).write_bytes(text.encode("utf-16"))
+    with pytest.raises(InputError, match="document type"):
+        measured(folder, wide)
     two = coco(tmp_path / "n")
     (two / "annotations/other.json").write_bytes((two / file).read_bytes())
     with pytest.raises(InputError, match="several annotations"):

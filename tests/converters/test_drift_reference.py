@@ -67,3 +67,16 @@ def test_long_vectors_get_fewer_directions(width: int, least: int) -> None:
     assert counters.rows == 250
     last = len(reference.directions)
     assert counters.counts[f"x {last}"][:20] == reference.features[last - 1].counts
+
+
+def test_where_nothing_varies_there_is_no_direction() -> None:
+    # What rounding makes of it would be another one with each number of threads, and the bundle with it.
+    grey = np.ones((1, 3, 64, 64)) * CHANCE.random((250, 1, 1, 1))
+    spec = TensorSpec("x", "float32", ["n", 3, 64, 64])
+    assert len(read_reference(make_reference([({"x": grey.astype(np.float32)}, {})], [spec], [])).directions) == 1
+
+
+def test_infinite_columns_are_kept_without_a_warning() -> None:
+    rows = np.where(CHANCE.random((250, 4)) < 0.5, np.inf, 1.0).astype(np.float32)
+    data = make_reference([({"x": rows}, {})], [TensorSpec("x", "float32", ["n", 4])], [])
+    assert read_reference(data).rows == 250

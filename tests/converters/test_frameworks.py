@@ -200,20 +200,34 @@ def test_files_of_keras_are_read_on_torch(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.long
 @pytest.mark.torch
-def test_a_lambda_in_a_file_of_keras_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_a_lambda_in_a_file_of_keras_is_not_run(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     import keras
 
     ran = tmp_path / "ran"
     code = eval(f"lambda x: (open({str(ran)!r}, 'w').close(), x)[1]")
-    keras.Sequential([keras.Input((3,)), keras.layers.Lambda(code, output_shape=(3,))]).save(tmp_path / "net.keras")
+    keras.Sequential([keras.Input((3,)), keras.layers.Lambda(code, output_shape=(3,))]).save(tmp_path / f"net{suffix}")
     ran.unlink(missing_ok=True)
 
     with pytest.raises(ConversionError, match="Keras cannot read") as caught:
-        open_source(tmp_path / "net.keras")
+        open_source(tmp_path / f"net{suffix}")
 
     assert "module:function" in str(caught.value.hint)
     assert not ran.exists()
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_a_keras_that_runs_the_code_of_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    import keras
+
+    monkeypatch.setattr(keras, "__version__", "3.10.0")
+    (tmp_path / "net.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+
+    with pytest.raises(ConversionError, match=r"Keras 3\.10\.0 runs code that a \.h5 file holds"):
+        open_source(tmp_path / "net.h5")
 
 
 @pytest.mark.long

@@ -141,6 +141,17 @@ def test_a_limit_that_nothing_on_the_device_keeps_is_told_with_the_nearest(tmp_p
     )
 
 
+def test_limits_that_no_variant_keeps_together_are_told(tmp_path: Path) -> None:
+    everything = [measured("onnx/fp32", "fp32", None), measured("onnx/fp16", "fp16", None)]
+    fast = [{**DEVICE[0], "rss_bytes": 20_000_000}, {**DEVICE[0], "variant": "onnx/fp16", "p50_ms": 10.0}]
+    (tmp_path / "pi.json").write_text(json.dumps({"rows": fast}))
+    recipe = Recipe(budget=Budget(max_latency=DeviceLatency(20), max_ram=30_000_000))
+
+    missed = choose(everything, "onnx/fp32", recipe, read_device_times(tmp_path / "pi.json"))[1]
+
+    assert missed == "Nothing that is good enough takes at most 20 ms and 30 MB"
+
+
 def test_a_limit_of_the_device_needs_its_measurements() -> None:
     with pytest.raises(InputError, match="--max-latency needs measurements") as caught:
         Budget(max_latency=DeviceLatency(30)).check(has_evaluation=True, has_measured=False)

@@ -122,6 +122,8 @@ def test_other_steps_are_left_out() -> None:
 
     assert steps_of(definition({"step": "audio.log_mel"}), LABELS, spec).features is None
     assert steps_of(definition({"step": "audio.micro_features", "unit": "int8"}), LABELS, spec).features is None
+    louder: list[dict[str, Any]] = [{"step": "audio.scale", "factor": 2.0}, {"step": "audio.micro_features"}]
+    assert steps_of(definition(*louder), LABELS, spec).features is None
     assert not steps_of(
         definition({"step": "audio.log_mel"}, last={"step": "post.top_k", "threshold": 0.5}), LABELS, spec
     ).ranks
@@ -207,6 +209,8 @@ def test_boards_compile_the_steps_without_a_warning(compiler: str, bundle: Path,
 
     for name in ("net_features", "net_classes"):
         subprocess.run([*command, *flags, f"src/{name}.c", "-o", f"{name}.o"], cwd=folder, check=True)
+    named = re.findall(r"`([\w/]+\.(?:[ch]|ino))`", (folder / "README.md").read_text())
+    assert {one for one in named if not (folder / one).is_file()} == set()
     sketch = (folder / "examples/net/net.ino").read_text()
     assert "net_features(heard" in sketch
     assert '#include "net_classes.h"' in sketch

@@ -38,6 +38,12 @@ def machine():
     return LinearSVC().fit(X, Y)
 
 
+def curved():
+    from sklearn.svm import SVC
+
+    return SVC().fit(X, Y)
+
+
 def ridge():
     from sklearn.linear_model import Ridge
 
@@ -67,6 +73,7 @@ def extreme():
 
     return xgboost.XGBRegressor(n_estimators=5).fit(X, X["debt"])
 """
+_OF_SKL2ONNX = "ignore:Attribute `prob[AB]_` was deprecated:FutureWarning"
 ROW = {"income": 0.5, "age": 1.25, "debt": -2}
 ORDER = [1.25, 0.5, -2]
 
@@ -166,11 +173,25 @@ def test_clusters_are_named_and_the_nearest_comes_first(tmp_path: Path, made: An
     assert answer[0]["label"].startswith("cluster ")
 
 
-def test_a_machine_of_support_vectors_names_its_class(tmp_path: Path, made: Any) -> None:
-    with bundle(tmp_path, "machine") as pipeline:
+@pytest.mark.filterwarnings(_OF_SKL2ONNX)
+@pytest.mark.parametrize("name", ["machine", "curved"])
+def test_a_machine_of_support_vectors_names_its_class(tmp_path: Path, made: Any, name: str) -> None:
+    with bundle(tmp_path, name) as pipeline:
         answers = pipeline(made.X.iloc[:20].to_dict("list"))
 
-    assert [answer[0]["label"] for answer in answers] == made.machine().predict(made.X.iloc[:20]).tolist()
+    assert [answer[0]["label"] for answer in answers] == getattr(made, name)().predict(made.X.iloc[:20]).tolist()
+
+
+@pytest.mark.filterwarnings(_OF_SKL2ONNX)
+def test_the_scores_of_two_classes_stand_in_the_order_of_the_classes(tmp_path: Path, made: Any) -> None:
+    """skl2onnx gives those of SVC the other way round: their largest was at the class that the label is not."""
+    rows = made.X.iloc[:20]
+
+    with bundle(tmp_path, "curved"), edge_infer.load(tmp_path / "curved.bundle") as session:
+        scores = np.asarray(session.run({"x": rows.to_numpy(np.float32)})["probabilities"])
+
+    expected = made.curved().decision_function(rows)
+    np.testing.assert_allclose(scores, np.stack((-expected, expected), 1), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,9 @@ def test_the_runtime_wheel_is_small(wheels: dict[str, Path]) -> None:
             if one.filename.startswith("edge_infer/") and runs_in(one.filename.partition("/")[2], "device")
         )
 
-    # The kernels, for wasm and four CPUs, are 190 kB of it: compiled models 70, text generation 90, search 30. The
-    # steps of tasks are some 60 kB, features of sounds among them; the operators of the reference engine are 55.
-    assert wheels["edge_infer"].stat().st_size < 1_580_000
+    # The kernels, for wasm and five CPUs, are 295 kB of it: text generation 162 (its module with threads 19 of them),
+    # compiled models 119, search 13. The steps of tasks are some 60 kB; the operators of the reference engine 55.
+    assert wheels["edge_infer"].stat().st_size < 1_620_000
     assert runs_models < 385_000
 
 

@@ -8,7 +8,7 @@ import edge_infer
 
 LOAD = (
     "(source, *, device='auto', backend=None, variant=None, threads=None, latency_budget_ms=None, tune=False, "
-    "strict=False, self_test=False, arrays='auto', options=None, fallback=None)"
+    "strict=False, self_test=False, arrays='auto', options=None, fallback=None, key=None)"
 )
 TUNE = "(source, *, device='auto', backend=None, variant=None, threads=None, max_time_s=10.0, save=True, progress=None)"
 ENCODE = "add_special_tokens=True, truncation='file', padding='file', offsets=False, overflow=False"
@@ -35,7 +35,7 @@ SIGNATURES = {
     "Stream.state": "(self)",
     "Tensor.reshape": "(self, *shape)",
     "Tensor.argmax": "(self, axis=None)",
-    "Bundle.open": "(source)",
+    "Bundle.open": "(source, *, key=None)",
     "Tokenizer.from_file": "(path)",
     "Tokenizer.from_bytes": "(data)",
     "Tokenizer.encode": f"(self, text, pair=None, *, {ENCODE})",

@@ -130,7 +130,7 @@ class Talk {
     bubble.title = `${completion.usage.completionTokens} tokens, ${completion.finishReason}; seed ${completion.seed}`;
     say(completion.text);
     const { promptTokens, completionTokens } = completion.usage;
-    this.#show({ first: first - start, speed: speedOf(stream, first), used: Math.min(promptTokens + completionTokens, generator.report().context) });
+    this.#show({ first: first ? first - start : undefined, speed: first ? speedOf(stream, first) : 0, used: Math.min(promptTokens + completionTokens, generator.report().context) });
     if (this.#writing === stream) {
       this.#writing = null;
       this.send.textContent = generator.report().hasTemplate ? "Send" : "Write on";

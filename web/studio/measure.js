@@ -31,17 +31,20 @@ export const RUNS = 15;
  * @returns {Promise<Figures>}
  * @throws {InferError} As `load` and `pipeline` do; `unsupported`: the worker cannot start.
  */
-export function measure(model, way, input, { keep = true, signal, onBegin, onFirst } = {}) {
+export async function measure(model, way, input, { keep = true, signal, onBegin, onFirst } = {}) {
+  signal?.throwIfAborted();
   const worker = new Worker(new URL("measure-worker.js", import.meta.url), { type: "module", name: "edge-infer measure" });
-  const { promise, resolve, reject } = Promise.withResolvers();
-  signal?.addEventListener("abort", () => reject(signal.reason));
-  worker.onerror = () => reject(new InferError("The worker that measures does not start", "unsupported", { hint: "reload the page" }));
-  worker.onmessage = ({ data: { kind, ...data } }) => {
-    if (kind === "ready") worker.postMessage({ model, way, input, runs: RUNS, keep });
-    else if (kind === "begun") onBegin?.();
-    else if (kind === "first") onFirst?.(data);
-    else if (kind === "done") resolve(data);
-    else reject(InferError.fromJSON(data.error));
-  };
-  return promise.finally(() => worker.terminate());
+  /** @type {Promise<Figures>} */
+  const figures = new Promise((resolve, reject) => {
+    signal?.addEventListener("abort", () => reject(signal.reason));
+    worker.onerror = () => reject(new InferError("The worker that measures does not start", "unsupported", { hint: "reload the page" }));
+    worker.onmessage = ({ data: { kind, ...data } }) => {
+      if (kind === "ready") worker.postMessage({ model, way, input, runs: RUNS, keep });
+      else if (kind === "begun") onBegin?.();
+      else if (kind === "first") onFirst?.(data);
+      else if (kind === "done") resolve(data);
+      else reject(InferError.fromJSON(data.error));
+    };
+  });
+  return figures.finally(() => worker.terminate());
 }

@@ -45,6 +45,8 @@ test("a manifest that lies is refused, with the field named", () => {
     ["a generation of no kind", manifest({ generate: {} }), /without a `kind`/],
     ["a tokenizer that is not there", manifest({ generate: { kind: "decoder/1", tokenizer: "tokenizer.json" } }), /tokenizer `tokenizer.json`/],
     ["state of no known kind", manifest({ variants: [{ ...variant, state: [{ kind: "pair", out: "h" }] }] }), /state has no kind/],
+    ["state that is no list", manifest({ variants: [{ ...variant, state: 1 }] }), /state is no list/],
+    ["nothing in place of a variant", manifest({ variants: [null] }), /`null` in place of a variant/],
     ["no variant", manifest({ variants: [] }), /no variant/],
     ["one id twice", manifest({ variants: [variant, variant] }), /a variant twice/],
     ["one file twice", manifest({ files: [file, file] }), /twice/],

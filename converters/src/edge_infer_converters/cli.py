@@ -51,10 +51,11 @@ _PARAMETERS = [
 def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     """Convert a model into a bundle: smaller variants, each measured against SOURCE.
 
-    SOURCE is an .onnx, .ort, .pt2 or .tflite file, a folder of the Hugging Face Hub with onnx/model.onnx, such a folder
-    of a model that generates text (config.json, safetensors, tokenizer.json), a .gguf file of one, or
-    package.module:function that returns a torch module with example inputs, a Keras model, or a fitted estimator of
-    scikit-learn, XGBoost or LightGBM.
+    SOURCE is an .onnx, .ort, .pt, .pt2, .keras, .h5 or .tflite file, a file of an estimator (.skops, .json, .ubj, .txt,
+    .cbm), a folder of the Hugging Face Hub with onnx/model.onnx, such a folder of a model that generates text
+    (config.json, safetensors, tokenizer.json), a .gguf file of one, or package.module:function that returns a torch
+    module or a JAX function with example inputs, a Keras model, or a fitted estimator of scikit-learn, XGBoost,
+    LightGBM or CatBoost.
 
     What stands before and after the model (resizing, tokens, names of classes) is taken from the model's metadata or
     from the files beside it, and written into the bundle: `edge_infer.pipeline(BUNDLE)` then takes images or texts.

@@ -88,7 +88,9 @@ def number_of(dtype: np.dtype[Any]) -> int:
 
 def name_of(kind: int) -> str:
     """Return numpy's name of an element type; `string` for texts."""
-    return "string" if kind == 8 else PLAIN[kind] if kind in PLAIN else SMALL[kind].name
+    if kind == 8:
+        return "string"
+    return SMALL[kind].name if kind in SMALL else numpy_dtype(kind).name
 
 
 def small_of(dtype: np.dtype[Any]) -> Small | None:

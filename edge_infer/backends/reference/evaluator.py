@@ -14,12 +14,12 @@ from edge_infer.formats.onnx_model import Constant, Graph, Reference, SparseCons
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from edge_infer.formats.onnx_model import Model, Node
+    from edge_infer.formats.onnx_model import Model, Node, ValueInfo
 
 #: As deep as functions may call one another.
 _MAX_DEPTH = 32
 #: A model of more nodes is refused; those of a function count wherever it is called. It may be made to fill memory.
-_MAX_NODES = 1_000_000
+_MAX_NODES = 300_000
 
 
 class MissingOperator(Exception):
@@ -46,6 +46,26 @@ class Context:
         self.functions = model.functions
         self.nodes = 0
         self.folder = folder
+        self._made: dict[int, tuple[Any, Any]] = {}
+
+    def plain(self, value: Any) -> Any:
+        """Return an attribute as operators take it: texts for bytes, arrays for constants, lists for several.
+
+        What a function holds is made once, however often the function is called.
+        """
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if not isinstance(value, (Constant, SparseConstant, tuple)):
+            return value
+        if id(value) not in self._made:
+            if isinstance(value, Constant):
+                made: Any = constant(value, self.folder)
+            elif isinstance(value, SparseConstant):
+                made = dense(value, self.folder)
+            else:
+                made = [self.plain(one) for one in value]
+            self._made[id(value)] = value, made
+        return self._made[id(value)][1]
 
 
 class Program:
@@ -79,6 +99,7 @@ class Program:
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.constants = dict(constants)
+        self.infos: tuple[ValueInfo, ...] = ()
         self._steps: list[_Step] = []
         for node in nodes:
             context.nodes += 1
@@ -97,17 +118,19 @@ class Program:
         depth: int = 0,
     ) -> Program:
         """Prepare a graph."""
-        constants: dict[str, Any] = {name: constant(one, context.folder) for name, one in graph.constants.items()}
-        constants |= {name: dense(one, context.folder) for name, one in graph.sparse.items()}
+        constants = {name: context.plain(one) for name, one in {**graph.constants, **graph.sparse}.items()}
         inputs = [info.name for info in graph.inputs]
         outputs = [info.name for info in graph.outputs]
-        return cls(graph.nodes, inputs, outputs, constants, opsets, context, attributes, depth)
+        made = cls(graph.nodes, inputs, outputs, constants, opsets, context, attributes, depth)
+        made.infos = graph.outputs
+        return made
 
     def _release(self) -> None:
-        """Note after which step each value is not read again."""
+        """Note after which step each value is not read again, and how many outputs of a step are read at all."""
         kept = {*self.outputs, *self.constants}
         for step in reversed(self._steps):
             step.releases = tuple(name for name in step.reads if name not in kept)
+            step.asked = max((i for i, name in enumerate(step.outputs, 1) if name in kept), default=0)
             kept.update(step.reads)
 
     def reads(self) -> set[str]:
@@ -164,7 +187,7 @@ class _Step:
             elif isinstance(value, Program):
                 graphs[name] = value
             else:
-                attributes[name] = plain(value, context.folder)
+                attributes[name] = context.plain(value)
         function = context.functions.get((node.domain, node.operator))
         self._call = Call(node, attributes, graphs, opsets.get(node.domain, 1))
         self._function: Any = None
@@ -172,7 +195,7 @@ class _Step:
         if function is not None:
             if depth >= _MAX_DEPTH:
                 raise ValueError(f"{self.label}: {_MAX_DEPTH} functions call one another")
-            defaults = {name: plain(value, context.folder) for name, value in function.defaults.items()}
+            defaults = {name: context.plain(value) for name, value in function.defaults.items()}
             self._body = Program(
                 function.nodes,
                 function.inputs,
@@ -192,12 +215,15 @@ class _Step:
         self._has_graphs = bool(graphs)
         self.reads = {name for name in node.inputs if name}.union(*(graph.reads() for graph in graphs.values()))
         self.releases: tuple[str, ...] = ()
+        self.asked = 0
 
     def run(self, values: dict[str, Any]) -> None:
         """Compute the node's outputs."""
         try:
             given = [values[name] if name else None for name in self.inputs]
             results = self._results(given, values)
+            if len(results) < self.asked:
+                raise ValueError(f"it gives {len(results)} outputs, and `{self.outputs[self.asked - 1]}` is one more")
         except NodeFailed:
             raise
         except Exception as error:
@@ -225,16 +251,3 @@ class _Step:
             encode(one, small) if isinstance(one, np.ndarray) and (one.dtype.kind == "f") == is_float else one
             for one in results
         ]
-
-
-def plain(value: Any, folder: str) -> Any:
-    """Return an attribute as operators take it: texts for bytes, arrays for constants, lists for several."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, Constant):
-        return constant(value, folder)
-    if isinstance(value, SparseConstant):
-        return dense(value, folder)
-    if isinstance(value, tuple):
-        return [plain(one, folder) for one in value]
-    return value

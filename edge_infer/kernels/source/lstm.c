@@ -8,12 +8,12 @@ INLINE int32_t saturated(int32_t value) { return least(most(value, -32768), 3276
 INLINE int32_t short_product(int32_t a, int32_t b) {
   if (a == -32768 && b == -32768) return 32767;
   int32_t product = a * b;
-  return (product + (product >= 0 ? 1 << 14 : 1 - (1 << 14))) / (1 << 15);
+  return (product + (product >= 0 ? 1 << 14 : 1 - (1 << 14))) / (INT32_C(1) << 15);
 }
 
 /* RoundingDivideByPOT. */
 INLINE int32_t halved(int32_t value, int32_t shift) {
-  int32_t mask = (int32_t)((1u << shift) - 1), rest = value & mask;
+  int32_t mask = (int32_t)(((uint32_t)1 << shift) - 1), rest = value & mask;
   return (value >> shift) + (rest > (mask >> 1) + (value < 0) ? 1 : 0);
 }
 
@@ -98,9 +98,9 @@ COLD(lstm_int8) {
           sum = recurrent_bias[row] + dot_int8(recurrent + row * cells, hidden, cells);
           value = saturated(scaled_twice(sum, s[2], s[3]) + value);
         } else {
-          int32_t kept = halved(gates[cells + i] * cell[i], 15);
-          int32_t added = halved(gates[i] * gates[2 * cells + i], 30 - a->cell_bits);
-          value = saturated((int16_t)kept + (int16_t)added);
+          int32_t kept = halved((int32_t)gates[cells + i] * cell[i], 15);
+          int32_t added = halved((int32_t)gates[i] * gates[2 * cells + i], 30 - a->cell_bits);
+          value = saturated((int32_t)(int16_t)kept + (int16_t)added);
           if (a->clip > 0) value = least(most(value, -a->clip), a->clip);
           cell[i] = (int16_t)value;
           bits = 15 - a->cell_bits;

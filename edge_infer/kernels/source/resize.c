@@ -128,8 +128,8 @@ COLD(resize_bilinear_int8) {
         const int8_t *bottom = input + y.upper * a->input_width * a->channels;
         int32_t left = x.lower * a->channels, right = x.upper * a->channels;
         for (int32_t i = 0; i < a->channels; i++) {
-          int32_t upper = top[left + i] * 2048 + (top[right + i] - top[left + i]) * x.share;
-          int32_t lower = bottom[left + i] * 2048 + (bottom[right + i] - bottom[left + i]) * x.share;
+          int32_t upper = top[left + i] * INT32_C(2048) + (top[right + i] - top[left + i]) * x.share;
+          int32_t lower = bottom[left + i] * INT32_C(2048) + (bottom[right + i] - bottom[left + i]) * x.share;
           output[i] = (int8_t)((upper * 2048 + (lower - upper) * y.share + (INT32_C(1) << 21)) >> 22);
         }
       }

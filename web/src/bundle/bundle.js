@@ -339,7 +339,9 @@ export function parseManifest(bytes) {
   checkFiles(files);
   const paths = new Set(files.map((/** @type {FileEntry} */ file) => file.path));
   for (const variant of variants) {
+    if (variant === null || typeof variant !== "object") throw wrong(`has \`${JSON.stringify(variant)}\` in place of a variant`);
     refuse(variant, RESERVED_IN_VARIANT);
+    if (!Array.isArray(variant.state ?? [])) throw wrong(`has a variant \`${variant.id}\` whose state is no list`);
     for (const state of variant.state ?? []) {
       const isPair = state?.kind === "pair" && typeof state.out === "string" && typeof state.in === "string";
       if (state?.kind !== "hidden" && !isPair) throw wrong(`has a variant \`${variant.id}\` whose state has no kind that is known`);

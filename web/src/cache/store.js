@@ -86,26 +86,38 @@ export class Store {
    * @param {string} model
    * @param {import("../fetch/transfer.js").TransferOptions} options
    * @returns {Promise<{bytes: import("./stored-file.js").StoredFile, isKept: boolean} | undefined>} Undefined where it is small, where
-   *   the storage has no room or cannot be read so, and where another tab reads it.
+   *   the storage has no room, fails or cannot be read so, and where another tab reads it.
    */
   async inPlace(url, entry, model, options) {
     if (entry.size < MIN_IN_PLACE || !entry.parts?.length) return undefined;
-    return locked(`${LOCK}/${entry.sha256}`, options.signal, async () => {
-      const access = await this.place.access?.(entry.sha256);
-      if (!access) return undefined;
-      // Listed before it is there: what is not listed is never given up for others.
-      const makeRoom = async (/** @type {number} */ bytes) => {
-        if (!(await this.makeRoom(entry, bytes))) return false;
-        await this.note(entry, model);
-        return true;
-      };
-      const found = await bring(access, url, entry, { ...options, makeRoom });
-      if (!found) return undefined;
-      if (found.isKept) await this.note(entry, model);
-      const file = entry.path.split("/").pop() ?? "";
-      if (found.isKept) options.onProgress?.({ phase: "model", file, loaded: entry.size, total: entry.size, cached: true });
-      return { bytes: found.file, isKept: found.isKept };
+    return locked(`${LOCK}/${entry.sha256}`, options.signal, () => this.broughtInPlace(url, entry, model, options)).catch((error) => {
+      // A model runs without the storage too; `file` says what is kept of it.
+      if (!(error instanceof DOMException) || options.signal?.aborted) throw error;
+      return undefined;
     });
+  }
+
+  /**
+   * @param {URL} url
+   * @param {FileEntry} entry
+   * @param {string} model
+   * @param {import("../fetch/transfer.js").TransferOptions} options
+   */
+  async broughtInPlace(url, entry, model, options) {
+    const access = await this.place.access?.(entry.sha256);
+    if (!access) return undefined;
+    // Listed before it is there: what is not listed is never given up for others.
+    const makeRoom = async (/** @type {number} */ bytes) => {
+      if (!(await this.makeRoom(entry, bytes))) return false;
+      await this.note(entry, model);
+      return true;
+    };
+    const found = await bring(access, url, entry, { ...options, makeRoom });
+    if (!found) return undefined;
+    if (found.isKept) await this.note(entry, model);
+    const file = entry.path.split("/").pop() ?? "";
+    if (found.isKept) options.onProgress?.({ phase: "model", file, loaded: entry.size, total: entry.size, cached: true });
+    return { bytes: found.file, isKept: found.isKept };
   }
 
   /**

@@ -84,6 +84,7 @@ function read(access, bytes, at) {
  * @param {FileEntry} entry It has parts.
  * @param {import("../fetch/transfer.js").TransferOptions & {makeRoom: (bytes: number) => Promise<boolean>}} options
  * @returns {Promise<{file: StoredFile, isKept: boolean} | undefined>} Undefined where there is no room: what is good of it stays there.
+ * @throws {DOMException} The storage fails. What `transfer` throws, too.
  */
 export async function bring(access, url, entry, { makeRoom, ...options }) {
   try {
@@ -107,8 +108,13 @@ export async function bring(access, url, entry, { makeRoom, ...options }) {
 
 /** @param {Access} access @returns {undefined} */
 function closed(access) {
-  access.flush();
-  access.close();
+  try {
+    access.flush();
+  } catch {
+    // Whoever reads the file next checks each of its parts.
+  } finally {
+    access.close();
+  }
 }
 
 /**

@@ -3,13 +3,13 @@
 import { InferError } from "../errors.js";
 import { RemoteModel, tensorsOf } from "../engines/remote-model.js";
 import { optionsOf } from "../generation/options.js";
-import { batched, rowOf } from "../tasks/batches.js";
+import { batched, rowOf } from "../tasks/batching.js";
+import { canBatch } from "../tasks/prepared-steps.js";
 import { argumentsOf, definitionOf } from "../tasks/definition.js";
 import { cropped } from "../tasks/image/image.js";
 import { Item } from "../tasks/item.js";
 import { Place } from "../tasks/place.js";
 import { TASKS } from "../tasks/parameters.js";
-import { canBatch } from "../tasks/prepared-steps.js";
 import { beginnings } from "../tasks/shared.js";
 import { prepareStep, readStep } from "../tasks/steps.js";
 import { didYouMean, listed } from "../tasks/words.js";

@@ -1,7 +1,7 @@
 /** A small ONNX model of the bundle, for what no step says: the steps `tensor.graph` and `post.graph` run it. */
 
 import { InferError } from "../errors.js";
-import { batched, rowOf } from "./batches.js";
+import { batched, rowOf } from "./batching.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("./place.js").Opened} Opened */

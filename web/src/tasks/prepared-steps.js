@@ -1,7 +1,7 @@
 /** The steps of one pipeline before and after its model, ready to run, and how their tensors become batches. */
 
 import { InferError } from "../errors.js";
-import { batched, rowOf } from "./batches.js";
+import { batched, rowOf } from "./batching.js";
 import { ALL_INPUTS } from "./definition.js";
 import { Item } from "./item.js";
 import { Place } from "./place.js";

@@ -1,6 +1,7 @@
 /** Read a bundle that is dropped on the page, as a folder or as a zip file: its files, each compared with its hash. */
 
 import { InferError } from "../../src/index.js";
+import { parseManifest } from "../../src/bundle/bundle.js";
 import { sha256 } from "../../src/fetch/sha256.js";
 
 /** @typedef {Map<string, Uint8Array<ArrayBuffer>>} Files */
@@ -94,10 +95,17 @@ async function unpacked(bytes, size, isPacked) {
   if (!isPacked && bytes.length === size) return bytes;
   const whole = new Uint8Array(size);
   let length = 0;
-  for await (const part of /** @type {any} */ (new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw")))) {
-    if (length + part.length > size) throw new RangeError("longer than it says");
-    whole.set(part, length);
-    length += part.length;
+  // By a reader: WebKit's streams are not iterable.
+  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw")).getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    if (length + value.length > size) {
+      await reader.cancel();
+      throw new RangeError("longer than it says");
+    }
+    whole.set(value, length);
+    length += value.length;
   }
   if (length !== size) throw new RangeError("shorter than it says");
   return whole;
@@ -106,25 +114,36 @@ async function unpacked(bytes, size, isPacked) {
 /**
  * Compare the files with those that the manifest lists.
  *
- * @param {Files} files
+ * @param {Files} files Those that it does not list are left out: nothing vouches for them.
  * @param {string} name What was dropped.
- * @returns {Promise<any>} The manifest.
- * @throws {InferError} `bundle_error`: there is no manifest, or a file is missing; `integrity_error`: one is another than it was.
+ * @returns {Promise<{manifest: any, labels: string[]}>}
+ * @throws {InferError} `bundle_error`: there is no manifest, or a file is missing; `manifest_error`: the manifest does not fit;
+ *   `integrity_error`: a file is another than it was.
  */
 export async function checkedManifest(files, name) {
   const bytes = files.get(MANIFEST);
   if (!bytes) throw wrong(`${name} has no manifest.json: it is no bundle`, "make one: `edge-infer convert model.onnx -o model.bundle`");
-  let manifest;
-  try {
-    manifest = JSON.parse(new TextDecoder().decode(bytes));
-    if (!Array.isArray(manifest.files) || !Array.isArray(manifest.variants)) throw new TypeError("no lists");
-  } catch {
-    throw wrong(`manifest.json of ${name} is damaged`);
-  }
+  /** @type {any} */
+  const manifest = parseManifest(bytes);
+  const listed = new Set([MANIFEST]);
   for (const { path, sha256: hash } of manifest.files) {
     const file = files.get(path);
     if (!file) throw wrong(`${name} lacks \`${path}\``);
     if ((await sha256(file)) !== hash) throw new InferError(`\`${path}\` of ${name} is not the file that the manifest names: its hash is another`, "integrity_error", { hint: "copy the bundle again, or convert it anew" });
+    listed.add(path);
   }
-  return manifest;
+  for (const path of files.keys()) if (!listed.has(path)) files.delete(path);
+  return { manifest, labels: labelsOf(manifest.labels, files) };
+}
+
+/** @param {unknown} path @param {Files} files @returns {string[]} */
+function labelsOf(path, files) {
+  if (path === undefined) return [];
+  try {
+    const labels = JSON.parse(new TextDecoder().decode(files.get(String(path))));
+    if (Array.isArray(labels) && labels.every((label) => typeof label === "string")) return labels;
+  } catch {
+    // Said below, as of any other content.
+  }
+  throw wrong(`\`${path}\` is not a JSON list of texts that the bundle lists`, "convert the model again");
 }

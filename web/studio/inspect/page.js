@@ -53,9 +53,8 @@ export function inspectPage() {
     try {
       const files = await read();
       const { checkedManifest } = await import("./dropped.js");
-      const manifest = await checkedManifest(files, name);
+      const { manifest, labels } = await checkedManifest(files, name);
       if (manifest.chain || manifest.generate) return refuse(`${name} is a ${manifest.chain ? "chain" : "model that generates text"}.`, "Its page needs a server: `edge-infer serve BUNDLE`");
-      const labels = manifest.labels ? JSON.parse(new TextDecoder().decode(files.get(manifest.labels))) : [];
       const sizes = new Map(manifest.variants.map((/** @type {any} */ { id, file }) => [id, files.get(file)?.length ?? 0]));
       const [{ modelOfManifest }, { modelPage }] = await Promise.all([import("../catalog.js"), import("../model.js")]);
       const page = await modelPage({ ...modelOfManifest(manifest, labels, sizes), files }, new URLSearchParams());

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,30 +82,29 @@ def _of_coco(place: Path, labels: Sequence[str], most: int) -> list[Annotated]:
         document = json.loads(place.read_bytes())
         images = {one["id"]: str(one["file_name"]) for one in document["images"]}
         names = {one["id"]: str(one["name"]) for one in document["categories"]}
-        entries: dict[Any, list[dict[str, Any]]] = {}
+        entries: dict[Any, list[tuple[Any, Any, bool]]] = {}
         for one in document["annotations"]:
-            entries.setdefault(one["image_id"], []).append(one)
+            if (category := one["category_id"]) not in names:
+                raise ValueError(f"an object of the image {one['image_id']!r} has the category {category!r}")
+            entries.setdefault(one["image_id"], []).append((category, one["bbox"], bool(one.get("iscrowd"))))
+        # Without labels the model's classes are those of the file, in the order of their numbers.
+        known = list(labels) or [names[id_] for id_ in sorted(names)]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"`{place}` is not a file of COCO's annotations: {error!r}", hint=_HINT) from error
     if strange := [one for one in entries if one not in images]:
         raise InputError(f"`{place.name}` has objects of the image {strange[0]!r}, which it does not list", hint=_HINT)
-    # Without labels the model's classes are those of the file, in the order of their numbers.
-    known = list(labels) or [names[id_] for id_ in sorted(names)]
     classes = {id_: known.index(name) if name in known else None for id_, name in names.items()}
     found = []
     for id_, name in list(images.items())[:most]:
         boxes, kinds, crowds = [], [], []
-        for one in entries.get(id_, []):
-            category, box = one.get("category_id"), one.get("bbox")
-            if category not in classes:
-                raise InputError(f"`{place.name}`: an object of `{name}` has the category {category!r}", hint=_HINT)
+        for category, box, is_crowd in entries.get(id_, []):
             kind = classes[category]
             if kind is None:
                 raise _not_the_models(names[category], labels, place.name)
             left, top, width, height = _numbers(box, f"`bbox` of an object of `{name}`")
             boxes.append([left, top, left + width, top + height])
             kinds.append(kind)
-            crowds.append(bool(one.get("iscrowd")))
+            crowds.append(is_crowd)
         found.append(Annotated(_image(place, name), _truth(boxes, kinds, crowds, crowds)))
     return found
 
@@ -132,12 +132,12 @@ def _of_voc(place: Path, labels: Sequence[str], most: int) -> list[Annotated]:
 
 def _root(file: Path) -> ElementTree.Element:
     data = file.read_bytes()
-    # Entities make a small file a large one.
-    if len(data) > _MAX_XML_BYTES or b"<!" in data.replace(b"<!--", b""):
-        raise InputError(f"`{file}` has more than 1 MiB, or a document type", hint=_HINT)
+    # Entities make a small file a large one. In 16 bits, where zeros stand between, they would not be seen.
+    if len(data) > _MAX_XML_BYTES or b"\0" in data or b"<!" in data.replace(b"<!--", b""):
+        raise InputError(f"`{file}` has more than 1 MiB, a document type, or 16 bits a character", hint=_HINT)
     try:
         return ElementTree.fromstring(data)
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the others of its encoding
         raise InputError(f"`{file}` is not XML: {error}", hint=_HINT) from error
 
 
@@ -150,8 +150,8 @@ def _text(element: ElementTree.Element, path: str, file: Path) -> str:
 
 def _numbers(values: Any, where: str) -> list[float]:
     try:
-        found = [float(value) for value in values]
-    except (TypeError, ValueError):
+        found = [float(value) for value in values] if isinstance(values, list) else []
+    except (TypeError, ValueError, OverflowError):
         found = []
     if len(found) != 4 or not all(map(isfinite, found)):
         raise InputError(f"{where} is {values!r}, expected four numbers", hint=_HINT, got=values)
@@ -179,8 +179,9 @@ def _image(place: Path, name: str) -> Path:
     folders = [one / inner for one in (parent, above) for inner in (".", "images", "JPEGImages", split)]
     endings = ("",) if Path(name).suffix.lower() in IMAGES else tuple(IMAGES)
     for path in _paths(folders, name, endings):
-        if path.is_file():
-            return path
+        with suppress(OSError):  # a name that is too long
+            if path.is_file():
+                return path
     raise InputError(
         f"`{place.name}` names the image `{name}`, which is missing",
         hint=f"it is looked for in {listed([str(folder) for folder in folders])}",

@@ -1,8 +1,9 @@
 """Bring each node of a model to another operator set, where ONNX's own adapters stop.
 
-Four kinds of differences are bridged (github.com/onnx/onnx/blob/main/docs/Changelog.md): what a version has more and a
-node does not use; attributes that became inputs; Upsample, which became Resize; and Softmax, which was over all axes
-from one on before it was over one. For the last ONNX 1.23 has an adapter, whose models give other numbers.
+Five kinds of differences are bridged (github.com/onnx/onnx/blob/main/docs/Changelog.md): what a version has more and a
+node does not use; attributes that became inputs; Upsample, which became Resize; modes and axes that have another word,
+or another value where they are left out; and Softmax, which was over all axes from one on before it was over one. For
+the last ONNX 1.23 has an adapter, whose models give other numbers.
 """
 
 from __future__ import annotations
@@ -13,15 +14,24 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_infer_converters.passes.graphs import FreshNames, graphs_of, names_in, opset_of, without_weights
+from edge_infer_converters.passes.graphs import FreshNames, names_in, opset_of, subgraphs_of, without_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 #: Operators whose meaning changed in a version though their form did not.
 _CHANGED = {"Resize": 11, "GroupNormalization": 21}
 #: Operators that are over one axis from a version on.
 _SOFT, _SOFT_SINCE = ("Softmax", "LogSoftmax", "Hardmax"), 13
+#: What two versions take where an attribute is left out: its name, the first version of the later, and both.
+_UNSTATED: dict[str, tuple[str, int, bytes | int, bytes | int]] = {
+    "RoiAlign": ("coordinate_transformation_mode", 16, b"output_half_pixel", b"half_pixel"),
+    "DFT": ("axis", 20, 1, -2),
+}
+#: Where an axis of DFT lies since it is an input.
+_AXIS_PLACE = 2
+#: The words for modes of GridSample since a version.
+_GRID_SINCE, _GRID_MODES = 20, {b"bilinear": b"linear", b"bicubic": b"cubic"}
 #: An operator whose inputs have other names.
 _RENAMED = "BatchNormalization"
 
@@ -44,6 +54,7 @@ _MOVED = {
     "Clip": {name: _Moved(11, 1 + place, np.float32, is_scalar=True) for place, name in enumerate(("min", "max"))},
     "Dropout": {"ratio": _Moved(12, 1, np.float32, is_scalar=True)},
     "TopK": {"k": _Moved(10, 1, np.int64, is_scalar=True)},
+    "DFT": {"axis": _Moved(20, _AXIS_PLACE, np.int64, is_scalar=True)},
     "Slice": {name: _Moved(10, 1 + place, np.int64) for place, name in enumerate(("starts", "ends", "axes"))},
 }
 
@@ -51,27 +62,57 @@ _MOVED = {
 def bring_to(model: onnx.ModelProto, opset: int) -> list[str]:
     """Change a model in place for another operator set; return the operators that could not be brought there."""
     own, fresh = opset_of(model), FreshNames(names_in(model.graph))
-    stored = {tensor.name: tensor for graph in graphs_of(model.graph) for tensor in graph.initializer}
     ranks = _ranks(model)
     left = []
-    for graph in graphs_of(model.graph):
-        stored |= {
-            node.output[0]: node.attribute[0].t
-            for node in graph.node
-            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value"
-        }
-        for node in graph.node:
-            if node.domain not in ("", "ai.onnx"):
-                continue
-            _move(node, own, opset, model.graph, stored, fresh)
-            _resize(node, own, opset, model.graph, fresh)
-            is_soft = node.op_type in _SOFT and min(own, opset) < _SOFT_SINCE <= max(own, opset)
-            if (is_soft and not _soften(node, own, ranks)) or not _fits(node, own, opset):
-                left.append(node.op_type)
+    for node, stored in _with_stored(model.graph, {}):
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        _spell(node, own, opset)
+        _move(node, own, opset, model.graph, stored, fresh)
+        _resize(node, own, opset, model.graph, fresh)
+        is_soft = node.op_type in _SOFT and min(own, opset) < _SOFT_SINCE <= max(own, opset)
+        if (is_soft and not _soften(node, own, ranks)) or not _fits(node, own, opset):
+            left.append(node.op_type)
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx"):
             entry.version = opset
     return list(dict.fromkeys(left))
+
+
+def _with_stored(
+    graph: onnx.GraphProto, outer: dict[str, onnx.TensorProto]
+) -> Iterable[tuple[onnx.NodeProto, dict[str, onnx.TensorProto]]]:
+    """Yield each node with the tensors that are stored where it lies: two branches may store others by one name."""
+    stored = outer | {tensor.name: tensor for tensor in graph.initializer}
+    stored |= {
+        node.output[0]: node.attribute[0].t
+        for node in graph.node
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value"
+    }
+    for node in graph.node:
+        yield node, stored
+        for inner in subgraphs_of(node):
+            yield from _with_stored(inner, stored)
+
+
+def _spell(node: onnx.NodeProto, own: int, opset: int) -> None:
+    """Write out what a version takes where an attribute is left out, and the words that it has for modes."""
+    given = {one.name: one for one in node.attribute}
+    if node.op_type in _UNSTATED:
+        name, since, before, after = _UNSTATED[node.op_type]
+        if name not in given and min(own, opset) < since <= max(own, opset):
+            if own < since:
+                node.attribute.append(helper.make_attribute(name, before))
+            elif node.op_type != "DFT" or len(node.input) < _AXIS_PLACE + 1:
+                node.attribute.append(helper.make_attribute(name, after))
+        elif own >= since > opset and node.op_type == "RoiAlign" and given[name].s == before:
+            node.attribute.remove(given[name])
+    if node.op_type == "GridSample" and min(own, opset) < _GRID_SINCE <= max(own, opset):
+        mode = given["mode"].s if "mode" in given else b"bilinear" if own < _GRID_SINCE else b"linear"
+        words = _GRID_MODES if own < _GRID_SINCE else {new: old for old, new in _GRID_MODES.items()}
+        for one in [one for one in node.attribute if one.name == "mode"]:
+            node.attribute.remove(one)
+        node.attribute.append(helper.make_attribute("mode", words.get(mode, mode)))
 
 
 def _move(
@@ -95,8 +136,10 @@ def _move(
             node.attribute.remove(given)
         elif opset < moved.since <= own and moved.place < len(node.input):
             found = stored.get(node.input[moved.place])
-            if found is not None:
-                values = numpy_helper.to_array(found).reshape(-1).tolist()
+            values = [] if found is None else numpy_helper.to_array(found).reshape(-1).tolist()
+            if found is not None and not values and node.op_type.startswith("Reduce"):
+                node.input[moved.place] = ""  # no axes: all of them
+            if values:
                 node.attribute.append(helper.make_attribute(name, values[0] if moved.is_scalar else values))
                 node.input[moved.place] = ""
             while node.input and not node.input[-1]:
@@ -135,16 +178,18 @@ def _ranks(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def _resize(node: onnx.NodeProto, own: int, opset: int, graph: onnx.GraphProto, fresh: FreshNames) -> None:
-    """Write Upsample as the Resize that it became, and the empty region that two versions want."""
+    """Write Upsample as the Resize that it became, and the empty region and scales that two versions want."""
     if node.op_type == "Upsample" and own == 9 and opset >= 11:
         node.op_type = "Resize"
         node.input.insert(1, "")
         for name, value in (("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")):
             node.attribute.append(helper.make_attribute(name, value))
-    if node.op_type == "Resize" and opset in (11, 12) and len(node.input) > 2 and not node.input[1]:
-        region = numpy_helper.from_array(np.zeros(0, np.float32), fresh(f"{node.output[0]}/region"))
-        graph.initializer.append(region)
-        node.input[1] = region.name
+    if node.op_type == "Resize" and opset in (11, 12) and len(node.input) > 2:
+        for place, name in ((1, "region"), (2, "scales")):
+            if not node.input[place]:
+                nothing = numpy_helper.from_array(np.zeros(0, np.float32), fresh(f"{node.output[0]}/{name}"))
+                graph.initializer.append(nothing)
+                node.input[place] = nothing.name
 
 
 def _fits(node: onnx.NodeProto, own: int, opset: int) -> bool:

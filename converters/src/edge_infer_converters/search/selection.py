@@ -99,6 +99,9 @@ def _on_device(
         if min(known.values()) > limit and not missed:
             best = min(known, key=lambda id_: known[id_])
             missed = f"Nothing takes at most {limit:g} {unit}: the best is {best} with {known[best]:.3g} {unit}"
+    if limits and not missed and all(one.quality.verdict.word == "fail" for one in found):
+        asked_for = " and ".join(f"{limit:g} {unit}" for unit, limit, _ in limits)
+        missed = f"Nothing that is good enough takes at most {asked_for}"
     return found, missed
 
 

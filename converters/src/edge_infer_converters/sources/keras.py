@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _EXTRA = 'pip install "edge-infer-converters[keras]"'
 _HEADS = {".keras": b"PK\x03\x04", ".h5": b"\x89HDF\r\n\x1a\n", ".hdf5": b"\x89HDF\r\n\x1a\n"}
 
+#: Keras before it ran the lambdas of .h5 files, whatever `safe_mode` said, and read other files that these name.
+_SAFE = (3, 13, 2)
 #: Layers that take levels divide them by 255, or by half of it.
 _LEVELS_SCALE = 0.05
 
@@ -68,6 +71,13 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
         os.environ.setdefault("KERAS_BACKEND", "torch")
     import keras
 
+    if (version := tuple(int(one) for one in re.findall(r"\d+", keras.__version__)[:3])) < _SAFE:
+        raise ConversionError(
+            f"Keras {keras.__version__} runs code that a {place.suffix} file holds, expected "
+            f"{'.'.join(map(str, _SAFE))} or newer",
+            hint=_EXTRA,
+            got=version,
+        )
     try:
         with quiet():
             model = keras.saving.load_model(str(place), compile=False, safe_mode=True)

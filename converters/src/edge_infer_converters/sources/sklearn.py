@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.engine import first_line
@@ -72,7 +73,6 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     inputs = [("x", types.FloatTensorType([None, width]))]
     functions, shapes = _own_converters(types)
     made = getattr(made, "best_estimator_", made)  # a search answers as the best that it found
-    has_classes = hasattr(made, "predict_proba")
     arguments: dict[str, Any] = {
         "initial_types": inputs,
         "target_opset": {"": opset or _OPSET, "ai.onnx.ml": 3},
@@ -81,7 +81,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     }
     try:
         try:
-            options = {id(made): {"zipmap": False}} if has_classes else None
+            options = {id(made): {"zipmap": False}} if hasattr(made, "classes_") else None
             model = skl2onnx.convert_sklearn(made, options=options, **arguments)
         except (NameError, ValueError) as error:
             if "Option 'zipmap' not in" not in str(error):
@@ -91,12 +91,30 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         raise
     except Exception as error:  # skl2onnx has many classes of its own
         raise _refusal(estimator, where, error, skl2onnx.__version__) from error
+    if _has_turned_scores(made):
+        _turn(model.graph)
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.shape.dim:
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
     describe(model, estimator, "scikit-learn", width, () if columns is None else columns.document())
     path.write_bytes(model.SerializeToString())
     return of_estimator("scikit-learn", estimator, width, path, columns)
+
+
+def _has_turned_scores(estimator: Any) -> bool:
+    """Tell whether skl2onnx gives the scores of an estimator with the other sign: a machine between two classes."""
+    last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+    is_machine = type(last).__module__ == "sklearn.svm._classes" and type(last).__name__ in ("SVC", "NuSVC")
+    return is_machine and len(last.classes_) == 2 and not hasattr(last, "predict_proba")
+
+
+def _turn(graph: onnx.GraphProto) -> None:
+    """Give a graph's scores, its second output, the other sign."""
+    name = graph.output[1].name
+    (maker,) = (node for node in graph.node if name in node.output)
+    turned = f"{name}_turned"
+    maker.output[list(maker.output).index(name)] = turned
+    graph.node.append(onnx.helper.make_node("Neg", [turned], [name]))
 
 
 def _without_flattening(estimator: Any, *, is_copy: bool) -> Any:
@@ -210,7 +228,7 @@ def of_estimator(
 
     def run(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         given = raw(feeds["x"])
-        return [_called(estimator, method, given).reshape(len(given), *shape) for method, shape in chosen]
+        return [_shaped(_called(estimator, method, given), (len(given), *shape)) for method, shape in chosen]
 
     draws = columns is not None or bool(categories_of(estimator))
     return Framework(library, run, {"x": rows}, {"x": [0]}, draws=draws)
@@ -236,7 +254,13 @@ def _answer(estimator: Any, method: str, rows: Any, found: np.ndarray) -> np.nda
     except (AttributeError, TypeError, ValueError):
         return None
     is_same_kind = (given.dtype.kind == "f") == (found.dtype.kind == "f")
-    return given.reshape(found.shape) if given.size == found.size and is_same_kind else None
+    is_score_of_two = method == "decision_function" and 2 * given.size == found.size
+    return _shaped(given, found.shape) if is_same_kind and (given.size == found.size or is_score_of_two) else None
+
+
+def _shaped(given: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a method's answer in the shape of an output, where the score between two classes has a column for each."""
+    return (given if given.size == np.prod(shape) else np.stack((-given, given), -1)).reshape(shape)
 
 
 def _called(estimator: Any, method: str, rows: Any) -> np.ndarray:

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edge_infer.backends.reference.elements import numpy_dtype
+from edge_infer.backends.reference.operators.shapes import edges_of, ints
+
 if TYPE_CHECKING:
     from edge_infer.backends.reference.call import Array, Call, Operator
+    from edge_infer.formats.onnx_model import ValueInfo
 
 
 def if_(call: Call, condition: Array) -> tuple[Any, ...]:
@@ -29,7 +33,17 @@ def loop(call: Call, count: Array | None, condition: Array | None, *carried: Any
         for rows, one in zip(collected, results[len(state) :], strict=False):
             rows.append(one)
         i += 1
-    return *state, *(np.stack(rows) if rows else np.zeros((0,), np.float32) for rows in collected)
+    infos = call.graphs["body"].infos[1 + len(state) :]
+    return *state, *(_stacked(rows, info, 0) for rows, info in zip(collected, infos, strict=False))
+
+
+def _stacked(rows: list[Any], info: ValueInfo, axis: int) -> Array:
+    """Return rows as one array; where there are none, of the type and the sizes that the body states."""
+    if rows:
+        return np.stack(rows, axis)
+    sizes = [one if isinstance(one, int) else 0 for one in info.shape or ()]
+    sizes.insert(axis if axis >= 0 else axis + len(sizes) + 1, 0)
+    return np.zeros(sizes, numpy_dtype(info.kind or 1))
 
 
 def scan(call: Call, *inputs: Any) -> tuple[Any, ...]:
@@ -62,9 +76,10 @@ def _scan(call: Call, state: list[Any], inputs: list[Array]) -> tuple[Any, ...]:
             made.append(one)
     out_axes = call.get("scan_output_axes", None) or [0] * len(collected)
     out_back = call.get("scan_output_directions", None) or [0] * len(collected)
+    infos = call.graphs["body"].infos[len(state) :]
     stacked = [
-        np.stack(made[::-1] if back else made, axis)
-        for made, back, axis in zip(collected, out_back, out_axes, strict=True)
+        _stacked(made[::-1] if back else made, info, axis)
+        for made, back, axis, info in zip(collected, out_back, out_axes, infos, strict=True)
     ]
     return *state, *stacked
 
@@ -104,10 +119,7 @@ def split_to_sequence(call: Call, x: Array, sizes: Array | None = None) -> list[
     if sizes is None:
         parts = [np.take(x, [i], axis) for i in range(count)]
         return parts if call.get("keepdims", 1) else [np.squeeze(one, axis) for one in parts]
-    if np.ndim(sizes) == 0:
-        edges = list(range(int(sizes), count, int(sizes)))
-    else:
-        edges = [int(one) for one in np.cumsum(sizes)[:-1]]
+    edges = edges_of(ints(sizes), count) if np.ndim(sizes) else list(range(int(sizes), count, int(sizes)))
     return list(np.split(x, edges, axis))
 
 

@@ -21,6 +21,8 @@ def convolve(x: Array, weights: Array, at: Windows, group: int) -> Array:
     """Convolve `[batch, channels, ...]` with `[outputs, channels / group, ...]`, without a bias."""
     batch, channels = x.shape[:2]
     outputs = weights.shape[0]
+    if group < 1 or channels != group * weights.shape[1] or outputs % group:
+        raise ValueError(f"{channels} channels and weights {list(weights.shape)} do not fit {group} groups")
     result: Array = np.empty((batch, outputs, *at.output), np.result_type(x, weights))
     if not result.size:
         return result
@@ -97,6 +99,8 @@ def conv_transpose(call: Call, x: Array, weights: Array, bias: Array | None = No
     """Compute ConvTranspose: each element spreads over a window of the output."""
     rank = x.ndim - 2
     group = call.get("group", 1)
+    if group < 1 or x.shape[1] % group or x.shape[1] != weights.shape[0]:
+        raise ValueError(f"{x.shape[1]} channels and weights {list(weights.shape)} do not fit {group} groups")
     kernel = weights.shape[2:]
     strides = call.get("strides", None) or [1] * rank
     dilations = call.get("dilations", None) or [1] * rank

@@ -78,7 +78,7 @@ def divide(a: Array, b: Array) -> Array:
 
 def power(a: Array, b: Array) -> Array:
     """Compute Pow: of the type of the base."""
-    if a.dtype.kind != "f" and b.dtype.kind == "f":
+    if a.dtype.kind != "f" and (b.dtype.kind == "f" or np.any(b < 0)):
         return np.asarray(np.power(a.astype(np.float64), b)).astype(a.dtype)
     return np.asarray(np.power(a, b)).astype(a.dtype)
 

@@ -49,7 +49,7 @@ def grid_sample(call: Call, x: Array, grid: Array) -> Array:
         if mode == "nearest":
             at = np.rint(at)
         outside = (at < low) | (at > high)
-        if padding == "border":
+        if padding == "border" and mode != "cubic":  # whose weights are of where it lies, also outside
             at = np.where(outside, np.clip(at, 0, size - 1), at)
         elif padding == "reflection":
             at = np.where(outside, _reflected(at, low, high), at)

@@ -37,7 +37,7 @@ def gather_nd(call: Call, x: Array, indices: Array) -> Array:
     batch = call.get("batch_dims", 0)
     count = int(np.prod(x.shape[:batch], dtype=np.int64))
     rows = x.reshape(count, *x.shape[batch:])
-    places = indices.reshape(count, -1, indices.shape[-1])
+    places = indices.reshape(count, int(np.prod(indices.shape[batch:-1], dtype=np.int64)), indices.shape[-1])
     found = [row[tuple(np.moveaxis(place, -1, 0))] for row, place in zip(rows, places, strict=True)]
     rest = x.shape[batch + indices.shape[-1] :]
     return np.array(found, x.dtype).reshape(indices.shape[:-1] + rest)
@@ -112,6 +112,8 @@ def top_k(call: Call, x: Array, k: Array | None = None) -> tuple[Array, Array]:
     """Compute TopK; of equal elements the first comes first."""
     axis = call.get("axis", -1)
     count = call.get("k", 0) if k is None else int(np.asarray(k).reshape(()))
+    if not 0 <= count <= x.shape[axis]:
+        raise ValueError(f"k is {count}, expected 0 to {x.shape[axis]}")
     if call.get("largest", 1):
         flipped = np.flip(x, axis)
         order = x.shape[axis] - 1 - np.flip(np.argsort(flipped, axis, kind="stable"), axis)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def softmax_of(x: Array, axis: int, *, is_log: bool = False) -> Array:
     """Compute softmax along an axis, or its logarithm."""
-    moved = x - np.max(x, axis, keepdims=True)
+    moved = x - np.max(x, axis, keepdims=True, initial=-np.inf)
     if is_log:
         return np.asarray(moved - np.log(np.sum(np.exp(moved), axis, keepdims=True)))
     np.exp(moved, out=moved)
@@ -20,19 +20,26 @@ def softmax_of(x: Array, axis: int, *, is_log: bool = False) -> Array:
     return np.asarray(moved)
 
 
+def _flat(x: Array, axis: int) -> Array:
+    """Return a matrix: the axes before one, and those from it on."""
+    return x.reshape([int(np.prod(sizes, dtype=np.int64)) for sizes in (x.shape[:axis], x.shape[axis:])])
+
+
 def softmax(call: Call, x: Array, *, is_log: bool) -> Array:
     """Compute Softmax or LogSoftmax; before version 13 over all axes from one on."""
     if call.opset >= 13:
         return softmax_of(x, call.get("axis", -1), is_log=is_log)
     axis = call.get("axis", 1) % max(1, x.ndim)
-    rows = x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), -1)
+    rows = _flat(x, axis)
     return softmax_of(rows, 1, is_log=is_log).reshape(x.shape)
 
 
 def hardmax(call: Call, x: Array) -> Array:
     """Compute Hardmax: one at the first largest element."""
     axis = call.get("axis", -1 if call.opset >= 13 else 1) % x.ndim
-    rows = x if call.opset >= 13 else x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), -1)
+    if not x.size:
+        return x
+    rows = x if call.opset >= 13 else _flat(x, axis)
     along = axis if call.opset >= 13 else 1
     result = np.zeros_like(rows)
     np.put_along_axis(result, np.expand_dims(np.argmax(rows, along), along), 1, along)

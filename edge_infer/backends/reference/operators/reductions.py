@@ -43,15 +43,15 @@ def _least(x: Array, axis: Any, keepdims: bool) -> Any:
 
 
 def _mean(x: Array, axis: Any, keepdims: bool) -> Any:
+    if not x.size:  # numpy would warn
+        whole = np.sum(x, axis=axis, keepdims=keepdims)
+        return np.full_like(whole, np.nan if x.dtype.kind == "f" else 0)
     return np.mean(x, axis=axis, keepdims=keepdims, dtype=None if x.dtype.kind == "f" else np.float64)
 
 
 def _log_sum_exp(x: Array, axis: Any, keepdims: bool) -> Any:
-    top = (
-        np.max(x, axis=axis, keepdims=True, initial=-np.inf)
-        if x.dtype.kind == "f"
-        else np.max(x, axis=axis, keepdims=True)
-    )
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
+    top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0)
     total = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
     return total if keepdims else total.reshape(np.sum(x, axis=axis).shape)
@@ -64,7 +64,7 @@ def running(function: Callable[..., Any], nothing: int) -> Operator:
         along = int(np.asarray(axis).reshape(()))
         ordered = np.flip(x, along) if call.get("reverse", 0) else x
         found = function(ordered, axis=along, dtype=x.dtype)
-        if call.get("exclusive", 0):
+        if call.get("exclusive", 0) and x.shape[along]:
             first = np.full_like(np.take(found, [0], along), nothing)
             found = np.concatenate([first, np.take(found, np.arange(x.shape[along] - 1), along)], along)
         return np.flip(found, along) if call.get("reverse", 0) else np.asarray(found)

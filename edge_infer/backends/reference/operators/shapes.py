@@ -26,6 +26,8 @@ def constant(call: Call) -> Array:
         if name in call.attributes:
             return np.array(call.attributes[name], object)
     value = call.get("value", call.get("sparse_value", None))
+    if value is None:
+        raise ValueError("it has no value")
     return np.asarray(value)
 
 
@@ -86,11 +88,20 @@ def split(call: Call, x: Array, sizes: Array | None = None) -> tuple[Array, ...]
     given = call.get("split", None) if sizes is None else sizes
     if given is None:
         parts = call.get("num_outputs", call.outputs)
+        if "num_outputs" not in call.attributes and x.shape[axis] % parts:
+            raise ValueError(f"{x.shape[axis]} elements in {parts} equal parts")
         each = -(-x.shape[axis] // parts)
         edges = [min(each * i, x.shape[axis]) for i in range(1, parts)]
     else:
-        edges = [int(one) for one in np.cumsum(ints(given))[:-1]]
+        edges = edges_of(ints(given), x.shape[axis])
     return tuple(np.split(x, edges, axis))
+
+
+def edges_of(sizes: list[int], whole: int) -> list[int]:
+    """Return where parts of these sizes end, but the last; together they have to be the whole."""
+    if sum(sizes) != whole or min(sizes, default=0) < 0:
+        raise ValueError(f"parts of {sizes}, expected {whole} elements together")
+    return [int(one) for one in np.cumsum(sizes)[:-1]]
 
 
 def expand(call: Call, x: Array, shape: Array) -> Array:
@@ -104,7 +115,10 @@ def tile(call: Call, x: Array, repeats: Array, axis: Array | None = None) -> Arr
         counts = [1] * x.ndim
         counts[int(axis)] = int(repeats)
         return np.tile(x, counts)
-    return np.tile(x, ints(repeats))
+    counts = ints(repeats)
+    if len(counts) != x.ndim:
+        raise ValueError(f"{len(counts)} repeats, expected one for each of {x.ndim} axes")
+    return np.tile(x, counts)
 
 
 def slice_(
@@ -143,6 +157,8 @@ def pad(
     widths = [(0, 0)] * x.ndim
     for i, axis in enumerate(where):
         widths[axis] = counts[i], counts[i + len(where)]
+        if max(0, -counts[i]) + max(0, -counts[i + len(where)]) > x.shape[axis]:
+            raise ValueError(f"{counts} cut off more than the {x.shape[axis]} elements of axis {axis}")
     mode = call.get("mode", "constant")
     cut = tuple(slice(max(0, -low), size - max(0, -high)) for (low, high), size in zip(widths, x.shape, strict=True))
     x = x[cut]

@@ -40,6 +40,10 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
     strides = tuple(call.get("strides", None) or [1] * rank)
     dilations = tuple(call.get("dilations", None) or [1] * rank)
     pads = call.get("pads", None) or [0] * (2 * rank)
+    if min((*kernel, *strides, *dilations), default=1) < 1:
+        raise ValueError(
+            f"a window of {[*kernel]}, strides {[*strides]}, dilations {[*dilations]}, expected 1 and more"
+        )
     auto = call.get("auto_pad", "NOTSET")
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
     before, after = list(pads[:rank]), list(pads[rank:])

@@ -25,6 +25,8 @@ _FOLDER = Path(__file__).parent / "templates"
 #: A feature is at most this much: 16 bits.
 _MOST = 0xFFFF
 _SCALE = 25.6
+#: The steps before the features that leave the samples of a sound of their rate as they are.
+_PLAIN = {"audio.decode", "audio.resample", "audio.fit"}
 #: Bytes of code on a Cortex-M4 by arm-none-eabi-gcc 12.2 for size, with gains and levels.
 _CODE = 1750
 #: Frames of the sound that the test of a model in C hears.
@@ -63,6 +65,8 @@ def features_of(definition: Definition, inputs: Sequence[TensorSpec]) -> Feature
         places = [i for i, step in enumerate(steps) if step.name == "audio.micro_features"]
         if not places:
             continue
+        if not _PLAIN.issuperset(step.name for step in steps[: places[0]]):
+            return None  # one that changes the samples, which is not written in C
         p = steps[places[0]].parameters
         rest = [step for step in steps[places[0] + 1 :] if step.name not in ("tensor.reshape", "tensor.frames")]
         if [step.name for step in rest] not in ([], ["tensor.quantize"]):

@@ -28,8 +28,8 @@ _LIBRARY = {
     "README.md": "arduino.md",
 }
 _BESIDE = {
-    "features": "| `NAME.h`, `NAME.c` | the features of a sound, which the model takes |\n",
-    "classes": "| `NAME.h`, `NAME.c` | the best classes of a run |\n",
+    "features": "| `FOLDERNAME.h`, `FOLDERNAME.c` | the features of a sound, which the model takes |\n",
+    "classes": "| `FOLDERNAME.h`, `FOLDERNAME.c` | the best classes of a run |\n",
 }
 _ROUNDINGS = {
     "litert": "LiteRT with XNNPACK does (`--rounding litert`)",
@@ -104,7 +104,10 @@ def files(
     words["classes"] = f"    int classes[{min(3, outputs[0].size)}];\n" if steps.ranks else ""
     words["parts"] = " ".join(f"{one}.c" for one in (prefix, *beside))
     words["part_headers"] = "".join(f" {one}.c {one}.h" for one in beside)
-    words["beside"] = "".join(_BESIDE[one.removeprefix(f"{prefix}_")].replace("NAME", one) for one in beside)
+    where = "src/" if is_library else ""
+    words["beside"] = "".join(
+        _BESIDE[one.removeprefix(f"{prefix}_")].replace("FOLDER", where).replace("NAME", one) for one in beside
+    )
     if is_library:
         found = {path: Template(template(one)).substitute(words) for path, one in _LIBRARY.items()}
         return found | {f"examples/{prefix}/{prefix}.ino": Template(template("sketch.ino")).substitute(words)}

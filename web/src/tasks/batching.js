@@ -1,4 +1,4 @@
-/** Batches: the tensors of several raw inputs as one, and its rows. The same as in `edge_infer.tasks.prepared_steps`. */
+/** The batch's dimension: tensors of several raw inputs as one, and the row of one of them. */
 
 import { InferError } from "../errors.js";
 import { DTYPES, shapeText, sizeOf } from "../tensors.js";

@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import BackendUnavailable, BundleError, EncryptedError, IntegrityError
 from edge_infer.platform.atomic_write import write_file
+from edge_infer.platform.posix import give_to, is_root
 
 if TYPE_CHECKING:
     from typing import Protocol, Self, TypeAlias
@@ -224,8 +225,8 @@ def write_key(path: Path) -> Key:
     secret = secrets.token_bytes(_KEY_BYTES)
     key = Key(secret)
     write_file(path, f"# edge-infer key {key.name}\n{secret.hex()}\n".encode() + old, 0o600)
-    if owner is not None and os.name == "posix" and owner.st_uid != os.geteuid():
-        os.chown(path, owner.st_uid, owner.st_gid)
+    if owner is not None and is_root():
+        give_to(path, owner.st_uid, owner.st_gid)
     return key
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from edge_infer.cli import options, output
+from edge_infer.cli.npz import write_npz
 from edge_infer.errors import InputError
-from edge_infer.formats.npz import write_npz
 from edge_infer.platform.atomic_write import write_file
 
 

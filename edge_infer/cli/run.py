@@ -143,7 +143,7 @@ def _write(path: Path, results: dict[str, Tensor]) -> None:
     elif path.suffix == ".safetensors":
         data = safetensors.write_tensors(results)
     else:
-        from edge_infer.formats.npz import write_npz
+        from edge_infer.cli.npz import write_npz
         from edge_infer.tensors.arrays import EXTENDED, to_numpy
 
         arrays: dict[str, Any] = {}

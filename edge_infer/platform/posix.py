@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 #: The flag of `os.open` that refuses a symbolic link; none on Windows.
 NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
@@ -25,6 +26,11 @@ def bind_to_cpus(numbers: Iterable[int]) -> None:
 def is_root() -> bool:
     """Tell whether this process runs as root."""
     return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def give_to(path: Path, user: int, group: int) -> None:
+    """Let a file be another user's."""
+    os.chown(path, user, group)
 
 
 def lock_alone(file: IO[bytes]) -> None:

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_infer.cli.npz import write_npz
 from edge_infer.errors import InputError
-from edge_infer.formats.npz import write_npz
 from edge_infer.server.app import create_app
 from edge_infer.server.feedback.export import as_arrays, feedback_of
 from edge_infer.server.feedback.ids import LIFETIME_S, AnswerIds

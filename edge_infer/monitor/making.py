@@ -39,8 +39,10 @@ _LARGEST = 4096.0
 _PROJECTED = ("vector", "image")
 #: The share of the largest variance below which there is none.
 _LEAST_VARIANCE = 1e-9
-#: A longer vector takes minutes to find directions in.
+#: A direction of a longer vector takes more than half of `MAX_BYTES`.
 _MAX_WIDTH = 4096
+#: Directions of vectors that are longer than this come of so many rows, for the time that they take.
+_MOST_ROWS = 1000
 
 
 def make_reference(
@@ -167,12 +169,17 @@ def _directions(values: list[Any], group: Group) -> list[list[int]]:
     """Return the directions of the largest variance, as whole numbers up to 127."""
     width = SIDE * SIDE if group.take == "image" else values[0].shape[1]
     rows = np.concatenate([whole_numbers(one, group, width) for one in values])[:20_000]
+    if width > _MOST_ROWS:
+        rows = rows[:: -(-len(rows) // _MOST_ROWS)]
     centred = rows - rows.mean(0)
-    variances, vectors = np.linalg.eigh(centred.T @ centred)
+    # Of few long rows the products of rows with one another have the same variances, and are a smaller matrix.
+    is_long = len(rows) < width
+    variances, vectors = np.linalg.eigh(centred @ centred.T if is_long else centred.T @ centred)
+    vectors = centred.T @ vectors if is_long else vectors
     order = np.argsort(-variances)[:DIRECTIONS]
     # Where nothing varies a direction is what rounding makes of it: another with each number of threads.
     varied = order[variances[order] > variances.max() * _LEAST_VARIANCE]
-    best = vectors[:, varied if len(varied) else order[:1]].T
+    best = vectors[:, varied].T if len(varied) else np.eye(1, width)
     signs = np.where(best[np.arange(len(best)), np.abs(best).argmax(1)] < 0, -1.0, 1.0)
     whole = np.rint(best * signs[:, None] / np.abs(best).max(1, keepdims=True) * 127).astype(int)
     return [[int(one) for one in row] for row in whole]

@@ -80,3 +80,15 @@ def test_infinite_columns_are_kept_without_a_warning() -> None:
     rows = np.where(CHANCE.random((250, 4)) < 0.5, np.inf, 1.0).astype(np.float32)
     data = make_reference([({"x": rows}, {})], [TensorSpec("x", "float32", ["n", 4])], [])
     assert read_reference(data).rows == 250
+
+
+def test_directions_of_few_long_rows_are_those_of_the_largest_variance() -> None:
+    rows = CHANCE.normal(size=(250, 1200))
+    rows[:, 7] *= 100  # all variance, nearly, is there
+    data = make_reference([({"x": rows.astype(np.float32)}, {})], [TensorSpec("x", "float32", ["n", 1200])], [])
+    first = np.array(read_reference(data).directions[0])
+    assert first[7] == 127
+    assert np.abs(np.delete(first, 7)).max() < 10
+    constant = np.ones((250, 1200), np.float32)
+    data = make_reference([({"x": constant}, {})], [TensorSpec("x", "float32", ["n", 1200])], [])
+    assert len(read_reference(data).directions) == 1

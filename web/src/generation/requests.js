@@ -1,6 +1,7 @@
 /** Answer requests to a model that generates text: in a worker of its own, or on the thread of who asks. */
 
 import { InferError } from "../errors.js";
+import { giveWay } from "./give-way.js";
 import { openTextModel } from "./open.js";
 
 /** @typedef {import("./text-model.js").TextModel} TextModel */
@@ -84,22 +85,4 @@ export class GenerationRequests {
         return model.render(request.messages, request.tools, request.values);
     }
   }
-}
-
-/** @type {(() => void)[]} */
-const waiting = [];
-/** @type {MessageChannel | undefined} */
-let channel;
-
-/** @returns {Promise<void>} Kept once the messages that have arrived until now were heard. */
-function giveWay() {
-  return new Promise((resolve) => {
-    if (typeof setImmediate === "function") return void setImmediate(resolve);
-    if (!channel) {
-      channel = new MessageChannel();
-      channel.port1.onmessage = () => waiting.shift()?.();
-    }
-    waiting.push(resolve);
-    channel.port2.postMessage(null);
-  });
 }

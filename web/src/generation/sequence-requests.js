@@ -2,6 +2,7 @@
 
 import { InferError } from "../errors.js";
 import { SequenceModel } from "./encoder-decoder.js";
+import { giveWay } from "./give-way.js";
 import { Recognizer } from "./speech.js";
 
 /** @typedef {import("../tasks/audio/sound.js").Sound} Sound */
@@ -49,7 +50,7 @@ export class SequenceRequests {
     const model = this.#model;
     if (!model) throw new InferError("The pipeline is closed", "input_error", { hint: "open it again: pipeline(url)" });
     const pause = async () => {
-      await new Promise((resolve) => setTimeout(resolve, 0));
+      await giveWay();
       signal?.throwIfAborted();
     };
     if (request.kind === "hear") {

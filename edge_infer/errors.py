@@ -20,6 +20,7 @@
     ├── SyncError                weights could not be fetched or stored
     │   ├── FetchError           a URL did not answer with the file
     │   ├── SignatureError       the store's metadata is not signed by the keys that are trusted
+    │   ├── EncryptedError       weights are encrypted, and no key that was given opens them
     │   ├── ExpiredError         the store's metadata is too old to install from
     │   ├── RollbackError        the store offers less than was seen already
     │   ├── DeltaError           a pack is malformed, or does not give the file it promises

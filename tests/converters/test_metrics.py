@@ -238,7 +238,9 @@ def test_a_budget_searches(write_model: WriteModel, tmp_path: Path) -> None:
     precisions = ("fp32", "fp16", "int8", "mixed")
     wanted = [f"{format_}/{precision}" for format_ in ("onnx", "tflite") for precision in precisions]
     wanted += ["compiled/fp32", "compiled/int8"]
-    assert [line.split()[0] for line in lines[1:]] == wanted
+    end = lines.index("")
+    assert [line.split()[0] for line in lines[1:end]] == wanted
+    assert lines[end + 1].startswith("LAYER OF ONNX/MIXED")
     assert any(line.startswith("Searched   onnx/mixed") for line in done.stderr.splitlines())
 
 

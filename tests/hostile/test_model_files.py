@@ -169,13 +169,20 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model.h5"])
-def test_another_format_is_named_as_such(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "model.safetensors",
+            r"which `convert` does not read; expected \.onnx, \.ort, \.pt, \.pt2, \.keras, \.h5 or \.tflite",
+        ),
+        ("model.h5", r"`model\.h5` is not a \.h5 file: it begins with"),
+    ],
+)
+def test_another_format_is_named_as_such(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / name).write_bytes(b"whatever")
 
-    with pytest.raises(
-        ConversionError, match=r"`convert` does not read as a file; expected \.onnx, \.ort, \.pt, \.pt2 or \.tflite"
-    ):
+    with pytest.raises(ConversionError, match=said):
         convert(tmp_path / name, tmp_path / "out.bundle")
 
 

@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_infer.cli.npz import write_npz
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, StoreError
 from edge_infer.server.app import create_app
 from edge_infer.server.feedback.export import as_arrays, feedback_of
 from edge_infer.server.feedback.ids import LIFETIME_S, AnswerIds
-from edge_infer.server.feedback.log import FeedbackFull, FeedbackLog, files_of, records_of
+from edge_infer.server.feedback.log import FeedbackLog, files_of, records_of
 from edge_infer.server.http.in_thread import ServerThread
 from tests.support import warm_command
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
@@ -216,7 +216,7 @@ def record(number: int, **more: Any) -> dict[str, Any]:
 
 def test_files_rotate_and_the_quota_holds(tmp_path: Path) -> None:
     log = FeedbackLog(tmp_path / "kept", quota=2000, file_bytes=500)
-    with pytest.raises(FeedbackFull, match="2000 bytes") as caught:
+    with pytest.raises(StoreError, match="2000 bytes") as caught:
         for number in range(100):
             log.add(record(number))
     assert "feedback export" in caught.value.hint
@@ -259,7 +259,7 @@ def test_servers_that_share_a_folder_share_its_quota(tmp_path: Path) -> None:
     logs = [FeedbackLog(tmp_path, quota=2000, file_bytes=500) for _ in range(4)]
 
     def fill(number: int) -> None:
-        with pytest.raises(FeedbackFull):
+        with pytest.raises(StoreError):
             for i in range(100):
                 logs[number].add(record(100 * number + i))
 
@@ -273,7 +273,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     log = FeedbackLog(tmp_path)
     log.add(record(1))
     monkeypatch.setattr("os.write", lambda _handle, _data: 3)
-    with pytest.raises(FeedbackFull, match="part"):
+    with pytest.raises(StoreError, match="part"):
         log.add(record(2))
     monkeypatch.undo()
     log.add(record(2))

@@ -36,12 +36,6 @@ _SECRET_BYTES = 32
 _PATIENCE_S = 10.0
 
 
-class FeedbackFull(StoreError):
-    """The quota is used up, or the disk is full."""
-
-    code = "storage_failed"
-
-
 class FeedbackLog:
     """The feedback in a folder, which is made where there is none.
 
@@ -75,7 +69,7 @@ class FeedbackLog:
 
         Raises:
             InputError: There was feedback to this id already.
-            FeedbackFull: The quota is used up, or the disk is full.
+            StoreError: The quota is used up, or the disk is full.
         """
         name, line = record["id"], json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
         try:
@@ -87,7 +81,7 @@ class FeedbackLog:
                 self._append(line)
                 self._remember(name)
         except OSError as error:
-            raise FeedbackFull(f"The feedback cannot be kept: {error}", hint="make room on the disk") from error
+            raise StoreError(f"The feedback cannot be kept: {error}", hint="make room on the disk") from error
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -122,7 +116,7 @@ class FeedbackLog:
     def _append(self, line: bytes) -> None:
         found = files_of(self.folder)
         if sum(path.stat().st_size for path in found) + len(line) > self._quota:
-            raise FeedbackFull(
+            raise StoreError(
                 f"The feedback in `{self.folder.name}` has its {self._quota} bytes",
                 hint="edge-infer feedback export, then remove the oldest files, or raise --feedback-mb",
             )

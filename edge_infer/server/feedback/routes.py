@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 from starlette.routing import Route
 
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, StoreError
 from edge_infer.server.errors import StorageFailed, UnsupportedMediaType
 from edge_infer.server.feedback.ids import AnswerIds
-from edge_infer.server.feedback.log import FeedbackFull
 from edge_infer.server.ingestion.bodies import read_body
 from edge_infer.server.protocol.requests import parse_request
 from edge_infer.server.responses import NO_STORE, json_answer
@@ -99,7 +98,7 @@ class Feedback:
             record["inputs"] = await to_thread.run_sync(_inputs, document["inputs"], model, label)
         try:
             await to_thread.run_sync(self._log.add, record)
-        except FeedbackFull as error:
+        except StoreError as error:
             raise StorageFailed(error.message, hint=error.hint) from error
         return json_answer({"id": given, "kept": "inputs" if "inputs" in record else "label"}, NO_STORE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import zipfile
@@ -49,7 +50,9 @@ def marimo_site(folder: Path, notebook: str) -> None:
         "--mode",
         "run",
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=300, stdin=subprocess.DEVNULL)
+    # It asks uv for a ruff of its own version, which those that the Makefile sets do not allow.
+    environment = {name: value for name, value in os.environ.items() if name not in ("UV_CONSTRAINT", "PIP_CONSTRAINT")}
+    subprocess.run(command, check=True, capture_output=True, timeout=300, stdin=subprocess.DEVNULL, env=environment)
     names = [wheel.name.split("-")[0].lower().replace("_", "-") for wheel in (MADE / "wheels/marimo").glob("*.whl")]
     depends = [name for name in names if name != "marimo-base"]
     _pyodide(

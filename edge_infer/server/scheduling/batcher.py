@@ -98,7 +98,7 @@ class DynamicBatcher:
             is_crowded = wait_s > most_s / 2 or len(queue) > queue.max_size / 2
             if is_crowded and queue.shares.is_over(tenant):
                 return queue.shares.refusal(tenant)
-            wait_s *= queue.shares.part(tenant)
+            wait_s *= min(1.0, queue.shares.waiting(tenant) / len(queue) / queue.shares.part(tenant))
         if not queue.has_room(priority, tenant):
             return queue.full()
         is_urgent = not tenant.name and (priority or DEFAULT_PRIORITY) < DEFAULT_PRIORITY

@@ -85,6 +85,10 @@ class Shares:
         others = sum(self._weights[name] for name in self._waiting if name != tenant.name)
         return tenant.weight / (tenant.weight + others)
 
+    def waiting(self, tenant: Tenant) -> int:
+        """Count a tenant's requests that wait."""
+        return self._waiting.get(tenant.name, 0)
+
     def has_waiting(self, tenant: Tenant) -> bool:
         """Tell whether a request of this tenant waits."""
         return tenant.name in self._waiting

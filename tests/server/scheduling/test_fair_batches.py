@@ -30,6 +30,7 @@ class Simulation:
     def __init__(self, workers: int, batch_size: int, row_s: float, fixed_s: float = 0.0) -> None:
         self.now = 0.0
         self.answers: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         self.sizes: Counter[int] = Counter()
         self.gone: set[str] = set()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -76,6 +77,7 @@ class Simulation:
                 return
             is_answer = isinstance(result, Answer)
             self.answers[tenant.name] += is_answer
+            self.refused[tenant.name] += not is_answer
             self._at(self.now + (_THINK_S if is_answer else _RETRY_S), ask)
 
         def ask() -> None:
@@ -110,6 +112,16 @@ def test_a_tenant_keeps_its_share_beside_a_flood(workers: int, batch_size: int) 
 
     assert both["b"] >= 0.45 * alone
     assert both.total() >= 0.98 * flood
+
+
+def test_who_has_few_requests_is_not_refused_for_the_length_of_anothers_line() -> None:
+    """Its wait is that of its own requests: the flood's forty are not before it."""
+    simulation = Simulation(2, 1, 0.01)
+
+    simulation.run(3, a=40, b=4)
+
+    assert simulation.refused["a"] > 0
+    assert simulation.refused["b"] == 0
 
 
 def test_three_tenants_have_a_third_each() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tomllib
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from edge_infer.backends.reference.elements import SMALL, decode, encode
 from edge_infer.backends.reference.evaluator import Context, Program
 from edge_infer.backends.reference.operators.elementwise import error_function
 from edge_infer.formats.onnx_model import read_model
+from tests.support import zoo
 from tests.support.conformance.node_values import as_given, difference
 
 if TYPE_CHECKING:
@@ -58,7 +60,8 @@ def result(case: Any) -> str:
 
 
 def test_every_node_test_passes_or_is_excused_by_name() -> None:
-    results = {case.name: result(case) for case in collected()}
+    has_pillow = find_spec("PIL") is not None  # not on the emulated Pis
+    results = {case.name: result(case) for case in collected() if has_pillow or "image_decoder" not in case.name}
 
     failed = {name: text for name, text in results.items() if text}
     assert {name: text for name, text in failed.items() if name not in EXCUSED} == {}
@@ -114,19 +117,20 @@ def model_of(*nodes: Any, opset: int = 21, functions: Any = (), domain: str = ""
     return helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=10)
 
 
-def test_numpy_alone_is_enough() -> None:
+def test_numpy_alone_is_enough(write_model: WriteModel) -> None:
     import subprocess
     import sys
 
     code = (
         "import sys; sys.modules['onnx'] = sys.modules['ml_dtypes'] = sys.modules['onnxruntime'] = None\n"
         "import edge_infer, numpy\n"
-        "session = edge_infer.load('examples/digits/digits.onnx', backend='reference')\n"
+        "session = edge_infer.load(sys.argv[1], backend='reference')\n"
         "spec = session.inputs[0]\n"
         "shape = [1 if isinstance(size, str) else size for size in spec.shape]\n"
         "print(session.run({spec.name: numpy.zeros(shape, 'float32')})[session.outputs[0].name].shape)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    model = write_model(zoo.mlp())
+    done = subprocess.run([sys.executable, "-c", code, str(model)], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("(1, 10)\n", 0), done.stderr
 
 

@@ -2,7 +2,7 @@
 
 The rules are those of pycocotools' `COCOeval` (github.com/ppwwyyxx/cocoapi, PythonAPI/pycocotools/cocoeval.py) for
 boxes of all sizes: ten overlaps from .5 to .95, the best 100 detections of each class in an image, precision at 101
-recalls. Crowds and difficult objects are not counted, and what lies on them is no mistake.
+recalls. Crowds and difficult objects are not counted, and a box on one of them is not an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def average_precision(truths: Sequence[Truth], seen: Sequence[Seen]) -> tuple[fl
         seen: The detections in the same images.
 
     Returns:
-        Both from 0 to 1; 0 where there is no object to be found.
+        Both from 0 to 1; 0 where the annotations have no object.
     """
     known = {int(one) for truth in truths for one in truth.classes[~truth.ignored]}
     found = [_of_class(truths, seen, label) for label in sorted(known)]

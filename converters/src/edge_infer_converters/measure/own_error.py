@@ -41,7 +41,7 @@ def own_error(
         load_optimised: Loads it with the engine's usual optimisation; None where it is too large to load again.
         calls: Inputs: those that variants are judged by, of which the worst may be any.
         outputs: The source's outputs for each.
-        count: With how many of them it runs a second time as it is, which is slow.
+        count: How many of the calls run again with moved inputs, without the engine's optimisations, which is slow.
 
     Returns:
         The worst of both ways, by output; nothing where neither can run.

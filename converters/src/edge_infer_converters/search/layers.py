@@ -48,7 +48,7 @@ def layers_of(
     Args:
         weights: The weights that could be made smaller.
         sensitivities: What each does to the outputs in each integer encoding, alone.
-        choice: The encoding of each weight by name; what is not named is fp32.
+        choice: The encoding of each weight by name; weights that are not named are fp32.
     """
     alone = {(one.weight.name, one.encoding): one.noise for one in sensitivities}
     chosen = [(weight, choice.get(weight.name, "fp32")) for weight in weights]

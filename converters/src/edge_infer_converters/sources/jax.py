@@ -145,7 +145,7 @@ def _examples(function: Any, given: Any, where: str) -> dict[str, np.ndarray]:
     """Return the example inputs by name, in the types that JAX gives them.
 
     Raises:
-        ConversionError: One is no array of numbers.
+        ConversionError: An example is not an array of numbers.
     """
     import jax.numpy as jnp
 

@@ -113,7 +113,7 @@ export function race(entry, part) {
     say(words.textContent);
   }
 
-  part.replaceChildren(h("header", h("h2", "From nothing to an answer"), h("p.small.quiet", `One input of ${entry.name}. Each engine in turn is fetched, started and asked.`)), h("ul.lanes", lanes.map(({ row }) => row)), h(".row", words, button));
+  part.replaceChildren(h("header", h("h2", "From nothing to an answer"), h("p.small.quiet", `One input of ${entry.name}. Each engine in turn is fetched, started and asked; what the browser has kept is not fetched again.`)), h("ul.lanes", lanes.map(({ row }) => row)), h(".row", words, button));
   // A host of files may count its bytes, and its visitors theirs.
   if (HAS_SERVER && !(/** @type {any} */ (navigator).connection?.saveData)) setTimeout(() => !left.signal.aborted && start());
   return () => {

@@ -17,6 +17,7 @@ from edge_infer.server.execution.repository import ServedModel
 from edge_infer.tensors.arrays import to_tensor
 from edge_infer.tools.device.drop_folder import DropFolder
 from tests.support import zoo
+from tests.support.mutations import with_last_byte_changed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,7 +134,7 @@ def test_a_bundle_that_does_not_give_its_golden_outputs_is_refused(drop: DropFol
 def test_a_changed_byte_is_refused(drop: DropFolder, make: Make) -> None:
     target = put(drop, make(), "digits.bundle")
     path = target / "examples/golden.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    path.write_bytes(with_last_byte_changed(path.read_bytes()))
     drop.look()
 
     (refused,) = drop.look()

@@ -17,6 +17,7 @@ import edge_infer
 from edge_infer.cli import main_here
 from edge_infer.errors import BundleError, InputError, IntegrityError, ManifestError, UnsupportedError
 from tests.support.generation.bundles import changed, write_bundle
+from tests.support.mutations import with_last_byte_changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -222,7 +223,7 @@ def test_what_is_wrong_with_a_bundle_is_said(bundle: Path, tmp_path: Path) -> No
     with pytest.raises(InputError, match="`slots` is 0"):
         edge_infer.generate(bundle, slots=0)
     weights = copy / "decoder/model_int4.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\x00")
+    weights.write_bytes(with_last_byte_changed(weights.read_bytes()))
     with pytest.raises((IntegrityError, BundleError)):
         edge_infer.generate(copy)
 

@@ -20,6 +20,7 @@ from edge_infer.backends.registry import get_backend
 from edge_infer.formats.safetensors import read_tensors, write_examples, write_tensors
 from edge_infer.tensors.arrays import to_tensor
 from tests.support import warm_command, zoo
+from tests.support.mutations import with_last_byte_changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -382,7 +383,7 @@ def test_the_limits_of_the_user_set_the_exit_code(write_bundle: WriteBundle) -> 
 
 def test_verify_fails_where_a_file_was_damaged(bundle: Path) -> None:
     path = bundle / "onnx/model_fp32.onnx"
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    path.write_bytes(with_last_byte_changed(path.read_bytes()))
 
     done = edge_infer("verify", bundle)
 

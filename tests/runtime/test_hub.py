@@ -22,6 +22,7 @@ from edge_infer_converters import convert
 from edge_infer_converters.conversion import DecoderConversion
 from tests.support.generation import gguf_files, hub_folders
 from tests.support.hub import COMMIT, Hub, folder_files
+from tests.support.mutations import with_last_byte_changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,7 +189,7 @@ def _other(hub: Hub) -> None:
 
 def _other_weights(hub: Hub) -> None:
     name = "model-00001-of-00002.safetensors"
-    hub.files[name] = hub.files[name][:-1] + b"!"
+    hub.files[name] = with_last_byte_changed(hub.files[name])
 
 
 HARM: dict[str, tuple[Any, type[EdgeInferError], str]] = {

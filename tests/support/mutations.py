@@ -85,3 +85,8 @@ def edited(draw: st.DrawFn, data: bytes) -> bytes:
             )
             made[at : at + (length if how == "write" else 0)] = value
     return bytes(made)
+
+
+def with_last_byte_changed(data: bytes) -> bytes:
+    """Return the data with another last byte, whatever the last byte was."""
+    return data[:-1] + bytes([data[-1] ^ 1])

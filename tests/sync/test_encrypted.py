@@ -41,6 +41,7 @@ from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.sync.client import Pulled, pull
 from edge_infer.sync.device import DeviceStore
 from tests.support import warm_command
+from tests.support.mutations import with_last_byte_changed
 from tests.support.sync.publisher import SIZE, weights, write_version
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ def test_a_wrong_version_is_refused_though_it_is_encrypted(
 def test_a_pack_that_was_signed_and_does_not_open_is_an_error_of_the_publisher(
     publisher: Publisher, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_infer.sync.publish._sealed", lambda data, key: seal(data, key)[:-1] + b"!")
+    monkeypatch.setattr("edge_infer.sync.publish._sealed", lambda data, key: with_last_byte_changed(seal(data, key)))
     publisher.publish(1, encrypt_to=key_file)
     with pytest.raises(DeltaError, match="does not open"):
         take(publisher.folder, DeviceStore(tmp_path / "device"), key_file)

@@ -15,6 +15,7 @@ from edge_infer.bundle.manifest import PART_SIZE
 from edge_infer.errors import ExpiredError, FetchError, RollbackError, SignatureError
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository
+from tests.support.mutations import with_last_byte_changed
 from tests.support.sync.host import Answer, Host
 from tests.support.sync.javascript import in_javascript
 from tests.support.sync.power import CutDisk, PowerCut, quick, version_of
@@ -334,7 +335,7 @@ class TestPages:
         shutil.copytree(publisher.folder, publisher.folder / "first")
         delta = publisher.publish(2).revision.deltas[0]
         host.change = lambda path, answer: (
-            answer._replace(body=answer.body[:-1] + b"\x55") if path == delta.path else answer
+            answer._replace(body=with_last_byte_changed(answer.body)) if path == delta.path else answer
         )
 
         (found,) = pulled_by_page(host, first=f"{host.url}/first/linear")

@@ -301,7 +301,7 @@ class _Run:
                     self.reference.run(call)
             except ConversionError:  # such as a vocabulary larger than the model's
                 found = None
-        return found or random_set_that_runs(self.model.inputs, self.reference.run)
+        return found or random_set_that_runs(self.model.inputs, self.reference.run, self.model.usual_sizes)
 
     def _read(self, path: FilePath) -> CalibrationSet:
         """Read samples: raw data go through the pipeline's own steps."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -34,8 +34,10 @@ from edge_infer_converters.passes.quantized_weights import store_quantized_weigh
 from edge_infer_converters.passes.sessions import LARGE_BYTES, session_of
 from edge_infer_converters.passes.unfuse import unfuse
 from edge_infer_converters.sources.bindings import bind_inputs
+from edge_infer_converters.sources.dynamic import axes_of, check_free, sizes_of
 from edge_infer_converters.sources.foreign import refuse
 from edge_infer_converters.sources.framework import FrameworkReference, compare
+from edge_infer_converters.sources.free_axes import free_axes, name_axes
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.ranks import with_ranks
@@ -105,6 +107,7 @@ class SourceModel(Source):
         nbytes: The size of the file, external weights included.
         framework: The model in the framework that it was exported from, or None.
         notes: What the user should know of its export.
+        usual_sizes: The sizes of dimensions that were made free, by name.
     """
 
     format: ClassVar = "onnx"
@@ -116,6 +119,7 @@ class SourceModel(Source):
     nbytes: int
     framework: Framework | None = None
     notes: tuple[str, ...] = ()
+    usual_sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def count(self) -> str:
@@ -205,9 +209,15 @@ def load_export(
             notes=(f"`{where}` is compared with its export only: the outputs of the model itself have another form",),
         )
     notes = (*framework.notes, *compare(framework, path, where, allow_baked=options.allow_baked))
-    source = load(path, options)
+    proto = _parse(path)
+    if options.dynamic:
+        name_axes(proto, axes_of(options.dynamic, [_spec(value, "Input", path) for value in proto.graph.input]))
+    source = take(proto, path, options._replace(dynamic=()))
+    check_free(options.dynamic, source.inputs, framework)
     is_same = not options.bind and options.layout == NO_OPTIONS.layout
-    return replace(source, framework=framework if is_same else None, notes=notes)
+    axes = axes_of(options.dynamic, source.inputs)
+    usual = sizes_of(axes, {name: value.shape for name, value in framework.examples.items()})
+    return replace(source, framework=framework if is_same else None, notes=notes, usual_sizes=usual)
 
 
 def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTIONS) -> SourceModel:
@@ -241,6 +251,12 @@ def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes
     if options.layout == "nhwc":
         proto = to_channels_last(proto)
     inputs = tuple(_spec(value, "Input", place) for value in proto.graph.input)
+    usual: Mapping[str, int] = {}
+    if options.dynamic:
+        axes = axes_of(options.dynamic, inputs, options.shapes)
+        usual = sizes_of(axes, {spec.name: spec.shape for spec in inputs})
+        proto = free_axes(proto, axes, inputs, place.name)
+        inputs = tuple(_spec(value, "Input", place) for value in proto.graph.input)
     proto = with_ranks(proto, inputs, place.name)
     model = SourceModel(
         place.stem,
@@ -249,6 +265,7 @@ def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes
         tuple(_spec(value, "Output", place) for value in proto.graph.output),
         _precision(proto),
         nbytes,
+        usual_sizes=usual,
     )
     Reference(model)  # the engine is the last judge of whether a model can run
     return model

@@ -51,6 +51,11 @@ class Source(ABC):
         return ()
 
     @property
+    def usual_sizes(self) -> Mapping[str, int]:
+        """The sizes that free dimensions had before they were made free, by name."""
+        return {}
+
+    @property
     def is_engines_own(self) -> bool:
         """Whether the engine's outputs are the reference, and not those of another framework."""
         return True

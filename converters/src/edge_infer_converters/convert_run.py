@@ -54,7 +54,7 @@ from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.onnx import SourceModel
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.compiled.writer import check_size
-from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
+from edge_infer_converters.writers.encode import Encoded, apart_of, encode, encode_tflite
 
 if TYPE_CHECKING:
     import os
@@ -424,7 +424,8 @@ class _Run:
                 elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
                     encoded = self._search_dynamic(DynamicSearch(cleaned, *judges))
                 else:
-                    encoded = encode(plan, self.model.precision, cleaned, ranges, self._recipe.calibrate)
+                    in_files = self.model.in_files if isinstance(self.model, SourceModel) else None
+                    encoded = encode(plan, self.model.precision, cleaned, ranges, self._recipe.calibrate, in_files)
             except (ConversionError, UnsupportedModel) as error:
                 if plan.id == self._source_id:
                     raise
@@ -433,20 +434,27 @@ class _Run:
             if plan.id in self._wanted_again and not plan.integer_interface:
                 self._tflite_files[plan.id] = encoded
             self._writer.add(plan.file, encoded.data)
+            nbytes = len(encoded.data)
+            external: tuple[str, ...] = ()
+            if encoded.write_apart is not None:
+                external = (apart_of(plan.file),)
+                encoded.write_apart(self._writer.folder / external[0])
+                nbytes += self._writer.adopt(external[0])
             variant = Variant(
                 plan.id,
                 plan.format,
                 plan.precision,
                 plan.file,
+                external=external,
                 targets=encoded.targets or plan.targets,
                 options=encoded.options or plan.options,
                 inputs=encoded.inputs,
                 outputs=encoded.outputs,
                 state=[State()] if self._is_stateful(plan, encoded) else pairs,
             )
-            made.append((variant, len(encoded.data)))
+            made.append((variant, nbytes))
             note = f", {encoded.note}" if encoded.note else ""
-            self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{len(encoded.data) / 1000:.1f} kB{note}"))
+            self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{nbytes / 1000:.1f} kB{note}"))
             del encoded  # the next variant needs the memory
         order = [plan.id for plan in self._plans]
         made.sort(key=lambda one: order.index(one[0].id))
@@ -473,7 +481,7 @@ class _Run:
         measured, failed = bench.run(made, own_file)
         for variant, error in failed:
             self._leave_out(variant.id, error)
-            self._writer.drop(variant.file)
+            self._writer.drop(variant.file, *variant.external)
         measured, self.missed = choose(measured, self._source_id, self._recipe, self._times)
         for one in measured:
             one.variant.parity = {name: dict(figures) for name, figures in one.quality.known.items()}
@@ -481,7 +489,7 @@ class _Run:
             if not one.is_kept:
                 hint = "calibrate on real data, or keep it by --keep-all" if data.is_made_up else "--keep-all keeps it"
                 self._reporter.warn(f"{one.variant.id} is left out: {verdict.reason}", hint)
-                self._writer.drop(one.variant.file)
+                self._writer.drop(one.variant.file, *one.variant.external)
             elif verdict.word != "ok":
                 self._reporter.warn(f"{one.variant.id}: {verdict.reason}", "")
         if data.origin == RANDOM:

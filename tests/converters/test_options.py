@@ -262,7 +262,7 @@ def test_python_has_every_option_by_its_declared_name_type_and_default() -> None
 def test_the_command_has_every_option_by_its_declared_name_and_default() -> None:
     shown = {parameter.name: parameter for parameter in command.params}
 
-    assert list(shown) == ["source", "output", *(one.name for one in OPTIONS), "as_json"]
+    assert list(shown) == ["source", "output", *(one.name for one in OPTIONS), "dry_run", "as_json"]
     for one in OPTIONS:
         assert one.command_flag.partition("/")[0] in shown[str(one.name)].opts
         assert shown[one.name].default == (None if one.repeats else one.default)

@@ -14,6 +14,7 @@ from edge_infer_converters.report.reporter import step
 from edge_infer_converters.search.dynamic import DynamicSearch
 from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, said_of
 from edge_infer_converters.search.mixed_tflite import TFLiteSearch
+from edge_infer_converters.search.pruning import prune_within
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.compiled.writer import check_size
 from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
@@ -140,22 +141,39 @@ class VariantFiles:
             return encode_compiled(plan, self._tflite_file(plan), self._specs, is_asked_for=is_asked_for)
         if plan.precision == "mixed":
             prepared.graph = None
-            return self._search(MixedSearch(cleaned, *self._judges, is_cached=recipe.is_cached, times=self._times))
+            return self._search(cleaned)
         if plan.id == "onnx/int8-dynamic" and recipe.budget.is_set:
             found = DynamicSearch(cleaned, *self._judges).run()
             # Pages compute blocks in float, and slowly.
             return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
         return encode(plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate)
 
-    def _search(self, job: MixedSearch) -> Encoded:
+    def _search(self, cleaned: onnx.ModelProto) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""
-        self.mixed = job.run(self._ranges)
-        self.layers["onnx/mixed"] = self.mixed.layers
-        said, guilty = said_of(self.mixed)
+        found = self._mixed(cleaned)
+        share = self._recipe.prunes_weak
+        pruned = prune_within(cleaned, self._ranges, share, *self._judges) if share else None
+        if pruned is not None:
+            try:
+                smaller = self._mixed(pruned)
+            except ConversionError as error:
+                self._reporter.talk(step("Gave up", "pruning:", error.message))
+            else:
+                found = min(found, smaller, key=lambda one: one.trial.nbytes)
+                word = "kept" if found is smaller else f"not kept: {smaller.trial.nbytes / 1000:.1f} kB are no gain"
+                self._reporter.talk(step("Pruned", "onnx/mixed  ", word))
+        self.mixed = found
+        self.layers["onnx/mixed"] = found.layers
+        said, guilty = said_of(found)
         self._reporter.talk(said)
         if guilty:
             self._reporter.talk(step("Kept", "in float:", guilty))
-        return Encoded(self.mixed.data, options=self.mixed.options)
+        return Encoded(found.data, options=found.options)
+
+    def _mixed(self, model: onnx.ModelProto) -> MixedModel:
+        is_cached, palettes = self._recipe.is_cached, self._recipe.transport == "palette"
+        search = MixedSearch(model, *self._judges, is_cached=is_cached, times=self._times, palettes=palettes)
+        return search.run(self._ranges)
 
     def _variant(self, plan: VariantPlan, encoded: Encoded, pairs: list[State]) -> Variant:
         return Variant(

@@ -143,7 +143,9 @@ def read_apart(model: onnx.ModelProto, folder: Path, name: str) -> WeightsInFile
     places: dict[str, _Place] = {}
     sizes: dict[Path, int] = {}
     outer = ((tensor, True) for tensor in model.graph.initializer)
-    inner = ((tensor, False) for tensor in tensors_of(model.graph))  # which are external still, once the others were read
+    inner = (
+        (tensor, False) for tensor in tensors_of(model.graph)
+    )  # which are external still, once the others were read
     for tensor, is_outer in chain(outer, inner):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 #: How many calls decide between the methods of `auto`.
-_AUTO_CALLS = 32
+AUTO_CALLS = 32
 #: What can be made of weights that are read one at a time.
 _PER_TENSOR = ("onnx/fp16", "onnx/int8-dynamic")
 #: A larger file has its weights beside it, which engines map instead of reading.
@@ -123,10 +123,7 @@ def encode(
         UnsupportedModel: ONNX Runtime does not load what was made.
     """
     if in_files is not None and plan.precision != source_precision and plan.id not in _PER_TENSOR:
-        raise ConversionError(
-            f"{plan.word or plan.precision} of more than 2 GB is not written: all weights would have to be in memory",
-            hint="--precision fp32,fp16,int8-dynamic",
-        )
+        raise needs_memory(plan.word or plan.precision)
     if plan.precision == source_precision and in_files is not None:
         light = in_files.refer(cleaned, apart_of(plan.file).rpartition("/")[2])
         options = {"onnxruntime": {**exact_settings(cleaned).get("onnxruntime", {}), **_LITTLE_MEMORY}}
@@ -165,7 +162,7 @@ def _static(cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *,
     }
     if len(files) == 1:
         return next(iter(files.values())), methods[0]
-    calls = [dict(call) for call in ranges.first(_AUTO_CALLS).calls]
+    calls = [dict(call) for call in ranges.first(AUTO_CALLS).calls]
     references = _run(onnx_writer.write(cleaned), calls)
     errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
     best = min(errors, key=lambda method: errors[method])
@@ -216,6 +213,14 @@ def _written(
     settings = {"onnxruntime": {**(options or {}).get("onnxruntime", {}), **_LITTLE_MEMORY}}
     light, large = referring(model, name)
     return Encoded(onnx_writer.write(light), options=settings, write_apart=lambda path: write_values(large, path))
+
+
+def needs_memory(word: str) -> ConversionError:
+    """Return the error of a precision for which all weights would have to be in memory."""
+    return ConversionError(
+        f"{word} is not made of a model with more than 2 GB: all weights would have to be in memory",
+        hint="--precision fp32,fp16,int8-dynamic",
+    )
 
 
 def apart_of(file: str) -> str:

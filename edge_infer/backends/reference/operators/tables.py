@@ -120,8 +120,8 @@ def linear_classifier(call: Call, x: Array) -> tuple[Array, Array]:
             second = sigmoid(scores)
             scores = np.concatenate([1 - second, second], 1)
             return labels[(scores[:, 1] > 0.5).astype(int)], scores.astype(np.float32)
-        scores = np.concatenate([-scores, scores], 1)
-        return labels[(scores[:, 1] > 0).astype(int)], _posted(scores, transform).astype(np.float32)
+        # ONNX Runtime transforms no other pair that it makes of one row.
+        return labels[(scores[:, 0] > 0).astype(int)], np.concatenate([1 - scores, scores], 1).astype(np.float32)
     return labels[scores.argmax(1)], _posted(scores, transform).astype(np.float32)
 
 

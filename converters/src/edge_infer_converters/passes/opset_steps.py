@@ -161,7 +161,7 @@ def _name_sizes(
     fresh: FreshNames,
     shapes: dict[str, list[int]],
 ) -> bool:
-    """Write the sizes of a Split whose last part is smaller, which sets before 18 cannot say; tell whether that is done.
+    """Write the sizes of a Split whose last part is smaller, as sets before 18 want them; tell whether that is done.
 
     Sets before 18 cut into parts of one size where no sizes are given.
     """

@@ -88,10 +88,13 @@ class WeightsInFiles(Mapping[str, TensorProto]):
         """Let a session read the tensors where they lie; return what must live as long as it."""
         import onnxruntime
 
-        names = list(self)
-        values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(self.array(name))) for name in names]
-        options.add_external_initializers(names, values)
-        return [values]
+        kept: list[object] = []
+        for name in self:
+            view = np.asarray(self.array(name))
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(view)
+            options.add_initializer(name, value)
+            kept += (view, value)
+        return kept
 
     def refer(self, model: onnx.ModelProto, location: str) -> onnx.ModelProto:
         """Return a copy whose large initializers refer to a file, as `write` writes it."""

@@ -13,7 +13,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import socket
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -130,7 +130,7 @@ def test_30_loses_a_process_and_takes_a_version_without_failing_a_request() -> N
     assert min(said["answers"].values()) >= 50
 
 
-def test_30_passes_on_that_all_are_full_and_asks_again_at_once(tmp_path: Path) -> None:
+def test_30_passes_on_that_all_are_full_and_asks_another_where_one_hangs(tmp_path: Path) -> None:
     """nginx takes a 503 as a failure: where it counted them, it would ask nobody for a while, and answer 502."""
     nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if nginx is None:
@@ -141,10 +141,15 @@ def test_30_passes_on_that_all_are_full_and_asks_again_at_once(tmp_path: Path) -
         for one in ast.parse(text).body
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and isinstance(one.value, ast.Constant)
     }
-    status = 503
+    status, hanging, hung, may_end = 503, 0, 0, Event()
 
     class Model(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            nonlocal hung
+            if self.server.server_address[1] == hanging:
+                hung += 1
+                may_end.wait(60)
+                return
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -160,7 +165,9 @@ def test_30_passes_on_that_all_are_full_and_asks_again_at_once(tmp_path: Path) -
         door = free.getsockname()[1]
     lines = " ".join(named["SERVER"].replace("NUMBER", str(one.server_port)) for one in servers)
     written = named["CONFIGURATION"].replace("FOLDER", str(tmp_path)).replace("SERVERS", lines)
-    (tmp_path / "nginx.conf").write_text(written.replace("PORT", str(door)))
+    assert "proxy_read_timeout 10s;" in written
+    written = written.replace("PORT", str(door)).replace("proxy_read_timeout 10s;", "proxy_read_timeout 1s;")
+    (tmp_path / "nginx.conf").write_text(written)
 
     def asked() -> int:
         connection = HTTPConnection("127.0.0.1", door, timeout=30)
@@ -179,7 +186,11 @@ def test_30_passes_on_that_all_are_full_and_asks_again_at_once(tmp_path: Path) -
         assert [asked() for _ in range(3)] == [503] * 3
         status = 200
         assert [asked() for _ in range(3)] == [200] * 3
+        hanging = servers[0].server_port
+        assert [asked() for _ in range(3)] == [200] * 3
+        assert hung >= 1
     finally:
+        may_end.set()
         process.terminate()
         process.wait(30)
         for one in servers:

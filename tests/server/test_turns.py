@@ -188,7 +188,12 @@ def test_a_pause_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         asked, now, begun = Asked(), perf_counter(), asyncio.Event()
         asked.ask(b"b", 1, start=now)
         asked.bounds.refused(Tenant("a"))
-        assert asked.turns.defer_request(of(b"a", now), lambda: begun.set() is None)
+
+        def begin() -> bool:
+            begun.set()
+            return True
+
+        assert asked.turns.defer_request(of(b"a", now), begin)
         await begun.wait()
         return perf_counter() - now
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -224,6 +225,26 @@ def test_31_makes_containers_of_the_server_and_of_one_model_and_both_answer(tmp_
     # 247 and 83 MB on 2026-11-26, most of it onnxruntime and numpy; what is stated in the guide.
     assert said["plain"]["mb"]["root"] < 275
     assert said["slim"]["mb"]["root"] < 95
+
+
+@pytest.mark.long
+@pytest.mark.ray
+def test_32_adds_replicas_while_many_ask_and_removes_them_without_failing_a_request() -> None:
+    python = EXAMPLES.parent / ".bench/ray/bin/python"
+    if not python.exists():
+        pytest.skip("Ray is not installed: tests/setup.sh")
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        quiet = {"RAY_enable_metrics_collection": "false", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {**os.environ, **quiet, "RAY_TMPDIR": folder, "PYTHONPATH": str(EXAMPLES.parent)}
+        command = [python, EXAMPLES / "32_ray_autoscaling.py"]
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=580)
+    if "timed out during startup" in done.stderr:
+        pytest.skip("Ray does not start on this busy machine")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["failures"] == []
+    assert said["answers"] > 0
+    assert said["replicas"][0] == said["replicas"][2] == 1 < said["replicas"][1]
 
 
 def test_05_finds_versions_routes_requests_and_batches_rows() -> None:

@@ -55,6 +55,8 @@ def convert(  # noqa: D417  the options are described in their declaration
     opset: int | None = None,
     report: FilePath | None = None,
     prune_dead_channels: bool = False,
+    prune: str | float | None = None,
+    transport: str | None = None,
     goldens: int | None = None,
     drift: bool = True,
     keep_all: bool = False,

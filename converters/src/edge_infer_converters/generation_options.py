@@ -22,6 +22,8 @@ _OPTIONS = {
     "is_cached": "--no-cache",
     "keep_names": "--keep-names",
     "prunes": "--prune-dead-channels",
+    "prunes_weak": "--prune",
+    "transport": "--transport",
     "goldens": "--goldens",
 }
 

@@ -128,6 +128,12 @@ def measure(bundle: Path, variants: Sequence[Variant], call: Mapping[str, np.nda
     return found
 
 
+def longest_s(call_s: float) -> float:
+    """Return how long a comparison takes where one call of both sides takes so long."""
+    round_s = 2 * max(_MIN_ROUND_S, call_s)
+    return round_s * min(_MAX_ROUNDS, max(_MIN_ROUNDS, _MAX_SECONDS / round_s)) + 4 * call_s
+
+
 def _repeats(call: Callable[[], object]) -> int:
     """Return how often to call in one round; the first call, which engines prepare in, is not counted."""
     call()

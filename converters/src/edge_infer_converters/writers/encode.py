@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 #: How many calls decide between the methods of `auto`.
-_AUTO_CALLS = 32
+AUTO_CALLS = 32
 
 
 class Encoded(NamedTuple):
@@ -143,7 +143,7 @@ def _static(cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *,
     }
     if len(files) == 1:
         return next(iter(files.values())), methods[0]
-    calls = [dict(call) for call in ranges.first(_AUTO_CALLS).calls]
+    calls = [dict(call) for call in ranges.first(AUTO_CALLS).calls]
     references = _run(onnx_writer.write(cleaned), calls)
     errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
     best = min(errors, key=lambda method: errors[method])

@@ -146,7 +146,8 @@ class VariantFiles:
             found = DynamicSearch(cleaned, *self._judges).run()
             # Pages compute blocks in float, and slowly.
             return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
-        return encode(plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate)
+        corrects = recipe.budget.is_set or recipe.calibrate == "auto"
+        return encode(plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate, corrects=corrects)
 
     def _search(self, cleaned: onnx.ModelProto) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""

@@ -16,6 +16,7 @@ import edge_infer
 from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.platform import installed
 from edge_infer.tasks.live import camera, microphone
+from edge_infer.tasks.post.speech_segments import SpeechDetector
 from tests.support.tasks import pipelines
 
 if TYPE_CHECKING:
@@ -164,3 +165,16 @@ def test_a_camera_gives_its_newest_picture(module: Any, tmp_path: Path) -> None:
 
 def test_floats_and_arrays_are_blocks_too(hear: edge_infer.Pipeline) -> None:
     assert list(hear.listen([array("f", SOUND)])) == hear(SOUND)
+
+
+def test_stretches_close_together_are_padded_up_to_the_middle_wherever_they_are_told() -> None:
+    names = ("threshold", "end_threshold", "min_speech_ms", "min_silence_ms", "pad_ms")
+    values = dict(zip(names, (0.5, None, 0.0, 10.0, 100.0), strict=True))
+    at_once, live = SpeechDetector(values, 1000, 10), SpeechDetector(values, 1000, 10)
+    told = []
+    for score in [0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]:
+        at_once.step(score)
+        live.step(score)
+        told += live.ended()
+    assert [(one["start"], one["end"]) for one in told] == [(0.0, 0.05), (0.05, 0.1)]
+    assert [one["start"] for one in at_once.finish()] == [0.0, 0.05]

@@ -241,6 +241,24 @@ class Pipeline:
         check_arguments(self.definition, arguments)
         return listen(self, blocks_of(self, source), arguments)
 
+    def watch(self, camera: int | str = 0, **arguments: Any) -> Iterator[Any]:
+        """Answer the newest picture of a camera, again and again: one that comes while the model runs is dropped.
+
+        Args:
+            camera: Its number, or what OpenCV opens: a file of a video, or the URL of a stream.
+            arguments: What the task's steps take.
+
+        Raises:
+            InputError: An argument is unknown; with the first answer, there is no such camera.
+            UnsupportedError: The task takes no image; with the first answer, neither OpenCV nor picamera2 is there.
+        """
+        from edge_infer.tasks.live.camera import frames
+
+        if self._task.takes != "image":
+            raise UnsupportedError(f"{self.task} takes no image", hint="pipeline(...)(inputs)")
+        self._check(arguments)
+        return self._each(frames(camera), arguments)
+
     def answer(self, values: Sequence[Any], arguments: dict[str, Any], shared: Shared) -> list[Any]:
         """Answer raw inputs that are there at the same time, as a chain has them.
 

@@ -33,6 +33,8 @@ import { didYouMean, listed } from "./words.js";
  *   same time, as a chain has them.
  * @property {(source?: any, args?: Record<string, any>) => AsyncGenerator<any>} listen Answers live sound: the microphone without a source, a
  *   `MediaStream`, or blocks of samples at the model's rate.
+ * @property {(source?: any, args?: Record<string, any>) => AsyncGenerator<any>} watch Answers the newest picture each time: of the camera
+ *   without a source, of a `MediaStream` or a `<video>`.
  * @property {import("./shared.js").Beginning[]} beginnings What it begins with, for chains.
  */
 
@@ -83,13 +85,18 @@ export async function pipelineOf(session, task) {
     work.check(args);
     yield* (await import("./live/listening.js")).listen(work, source, args);
   };
+  const watch = async function* (/** @type {any} */ source, /** @type {Arguments} */ args = {}) {
+    if (work.task.takes !== "image") throw new InferError(`${definition.task} takes no image`, "unsupported", { hint: "await pipeline(inputs)" });
+    work.check(args);
+    yield* (await import("./live/camera.js")).watch((picture) => work.call(picture, args), source);
+  };
   const selfTest = async () => {
     if (definition.vectors === null) return;
     const { prove } = await import("./vectors.js");
     await prove(work.proven(manifest.name, session.report().variant), await session.read(definition.vectors));
   };
   const { beginnings } = work.steps;
-  const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, listen, selfTest, beginnings };
+  const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, listen, watch, selfTest, beginnings };
   return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 

@@ -50,6 +50,8 @@ export class SearchIndex {
     this.segments = segments;
     this.alive = alive;
     this.embed = embed;
+    /** What brought it from a store; undefined where it is of none. @type {import("../page/follow.js").Update | undefined} */
+    this.update = undefined;
   }
 
   /**
@@ -80,6 +82,18 @@ export class SearchIndex {
     const alive = segments.map(() => null);
     if (catalogue.deleted) markDeleted(await checked(catalogue.deleted), catalogue, segments, alive);
     return new SearchIndex(catalogue, segments, alive, embed);
+  }
+
+  /**
+   * @param {[string, Uint8Array<ArrayBuffer>][]} files Every file of its folder, by path.
+   * @returns {Promise<SearchIndex>}
+   * @throws {InferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names.
+   */
+  static async ofFiles(files) {
+    const known = new Map(files);
+    const index = await SearchIndex.read(async (path) => known.get(path) ?? null);
+    if (index) return index;
+    throw new InferError("The store holds no index of this name, but something else", "bundle_error", { hint: "load(url), or pipeline(url)" });
   }
 
   /**

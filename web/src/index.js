@@ -274,7 +274,7 @@ export async function openIndex(url, { model, modelOptions, trust, root, ...opti
     }
   };
   if (model === undefined || typeof model === "function") return Object.assign(await open(), { embed: model });
-  const [index, embed] = await Promise.all([open(), pipeline("feature-extraction", model, modelOptions)]);
+  const [index, embed] = await Promise.all([open(), pipeline(model, modelOptions)]);
   try {
     await index.checkRevision(await embed.session.read("manifest.json"));
   } catch (error) {

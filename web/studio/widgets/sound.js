@@ -23,8 +23,9 @@ export function sound(model, state) {
   /** @type {MediaStream | null} */
   let microphone = null;
 
-  /** @param {Blob} file */
-  async function take(file) {
+  /** @param {Blob} file @param {string} [sample] */
+  async function take(file, sample = "") {
+    samples.shown = sample;
     news.replaceChildren();
     const context = new AudioContext();
     try {
@@ -78,5 +79,5 @@ export function sound(model, state) {
     stage.querySelector(".prompt")?.remove();
   }
 
-  return { stage, answer, ready: () => state.hasInput || samples.first(), show: (found) => answer.replaceChildren(...answerViews(found)), leave: stop };
+  return { stage, answer, ready: () => state.hasInput || samples.first(), show: (found) => answer.replaceChildren(...answerViews(found)), link: samples.link, leave: stop };
 }

@@ -27,12 +27,18 @@ export async function modelPage(model, query) {
   const widget = await widgetOf(model, state);
   if (query.has("in")) widget.link?.set(query.getAll("in"));
   keepAddress(state, widget.link);
-  const parts = [head(model), choices(state), bench(state, widget), costs(state), proof(state), specs(model), code(state)];
+  const parts = [head(model), choices(state), bench(state, widget), ...await own(state), costs(state), proof(state), specs(model), code(state)];
   const leave = () => {
     widget.leave?.();
     state.close();
   };
   return { parts, start: () => state.start(), leave };
+}
+
+/** @param {State} state @returns {Promise<HTMLElement[]>} What a model of its task does beside its answers. */
+async function own(state) {
+  const { task, hasPipeline, files } = state.model;
+  return task === "feature-extraction" && hasPipeline && !files ? [(await import("./documents.js")).documents(state)] : [];
 }
 
 /** @param {Model} model @returns {HTMLElement} */

@@ -25,7 +25,7 @@ export function image(model, state) {
   let camera = null;
 
   const stage = h(".stage", h(".view", photo));
-  const open = takesFiles(stage, "image/*", takeFile);
+  const open = takesFiles(stage, "image/*", (file) => takeFile(file));
   const live = h("button", { onclick: () => (camera ? stop() : start()) }, "Use the camera");
   const samples = samplesOf(model, takeFile, news);
   stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a picture"), live, samples.buttons, news));

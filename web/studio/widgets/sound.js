@@ -16,7 +16,7 @@ export function sound(model, state) {
   const news = h("");
   const answer = h("", h("p.small.quiet", "The answer stands here."));
   const stage = h(".stage", h(".view", wave, h("p.prompt", "Drop a sound here, choose a file, or record three seconds.")));
-  const open = takesFiles(stage, "audio/*,.wav", take);
+  const open = takesFiles(stage, "audio/*,.wav", (file) => take(file));
   const record = /** @type {HTMLButtonElement} */ (h("button", { onclick: () => listen() }, "Record 3 seconds"));
   const samples = samplesOf(model, take, news);
   stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a sound"), record, samples.buttons, news));

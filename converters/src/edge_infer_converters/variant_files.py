@@ -154,7 +154,10 @@ class VariantFiles:
             found = DynamicSearch(cleaned, *self._judges).run()
             # Pages compute blocks in float, and slowly.
             return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
-        return encode(plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate, in_files)
+        corrects = recipe.budget.is_set or recipe.calibrate == "auto"
+        return encode(
+            plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate, in_files, corrects=corrects
+        )
 
     def _search(self, cleaned: onnx.ModelProto) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
 from edge_infer.tensors.tensor import TensorSpec
-from edge_infer_converters.data.reference_outputs import noise
+from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.engine import fast_session, make_session
 from edge_infer_converters.passes.exact_settings import exact_settings
 from edge_infer_converters.passes.fp16 import engine_options, has_float_weights, to_fp16
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: How many calls decide between the methods of `auto`.
 AUTO_CALLS = 32
+#: From how many inputs corrected biases learn at most; how many judge them at least, and what they must gain.
+_MAX_LEARNT, _MIN_HELD_OUT, _MIN_GAIN_DB = 128, 8, 0.1
 #: What can be made of weights that are read one at a time.
 _PER_TENSOR = ("onnx/fp16", "onnx/int8-dynamic")
 #: A larger file has its weights beside it, which engines map instead of reading.
@@ -107,6 +109,8 @@ def encode(
     ranges: CalibrationSet,
     calibrate: str = "minmax",
     in_files: WeightsInFiles | None = None,
+    *,
+    corrects: bool = False,
 ) -> Encoded:
     """Make the file that a plan asks for.
 
@@ -117,6 +121,7 @@ def encode(
         ranges: The inputs that give int8 its ranges.
         calibrate: How, one of `ranges.WORDS`.
         in_files: The values of the source's initializers that have none.
+        corrects: Whether static int8 tries corrected biases, and keeps them where they win.
 
     Raises:
         ConversionError: It cannot be made of this model.
@@ -148,24 +153,37 @@ def encode(
         )
     note = f"ranges from {ranges}"
     is_reduced = plan.word == "int8-reduced"
-    data, method = _static(cleaned, ranges, calibrate, is_reduced=is_reduced)
+    data, method = _static(cleaned, ranges, calibrate, is_reduced=is_reduced, corrects=corrects)
     note += "" if method == "minmax" and calibrate == "minmax" else f" by {method}"
     return _checked(Encoded(data, note), plan, cleaned)
 
 
-def _static(cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *, is_reduced: bool) -> tuple[bytes, str]:
-    """Quantize with the ranges asked for; of `auto` the method whose outputs are nearest to the float model's."""
+def _static(
+    cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *, is_reduced: bool, corrects: bool
+) -> tuple[bytes, str]:
+    """Quantize with the ranges asked for; of `auto` the method whose outputs are nearest to the float model's.
+
+    Corrected biases are learnt from some of the inputs, and judged on the others.
+    """
     methods = METHODS if calibrate == "auto" else (calibrate,)
-    files = {
-        method: onnx_writer.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method))
-        for method in methods
-    }
-    if len(files) == 1:
+    learnt = len(ranges.calls) - max(_MIN_HELD_OUT, len(ranges.calls) // 4)
+    corrects = corrects and learnt >= _MIN_HELD_OUT
+
+    def made(method: str, count: int = 0) -> bytes:
+        return onnx_writer.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method, corrects=count))
+
+    files = {method: made(method) for method in methods}
+    if len(files) == 1 and not corrects:
         return next(iter(files.values())), methods[0]
-    calls = [dict(call) for call in ranges.first(AUTO_CALLS).calls]
+    calls = [dict(call) for call in ranges.calls[learnt if corrects else 0 :][:AUTO_CALLS]]
     references = _run(onnx_writer.write(cleaned), calls)
     errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
     best = min(errors, key=lambda method: errors[method])
+    if corrects:
+        corrected = made(best, min(learnt, _MAX_LEARNT))
+        gained = decibels(noise(references, _run(corrected, calls))) - decibels(errors[best])
+        if gained >= _MIN_GAIN_DB:
+            return corrected, f"{best}, biases corrected: +{gained:.1f} dB on {len(calls)} others"
     return files[best], best
 
 

@@ -255,6 +255,50 @@ def test_a_race_that_is_left_before_it_begins_starts_no_engine(
 
 
 @pytest.mark.long
+def test_memory_stays_flat_over_fifty_switches_of_the_variant(
+    open_page: Callable[..., BrowserPage], tmp_path: Path
+) -> None:
+    def switch(page: Page, variant: str) -> None:
+        page.evaluate("document.querySelector('.answer .cost')?.remove()")
+        page.check(f"input[value='{variant}']", force=True)
+        page.wait_for_function(
+            "variant => decodeURIComponent(location.hash).includes(`variant=${variant}`)"
+            " && document.querySelector('.answer .cost') !== null",
+            arg=variant,
+        )
+
+    def memory(page: Page) -> tuple[float, float, int]:
+        session = page.context.new_cdp_session(page)
+        for _ in range(2):
+            session.send("HeapProfiler.collectGarbage")
+        session.send("Performance.enable")
+        found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+        session.detach()
+        return found["JSHeapUsedSize"], found["Nodes"], len(page.workers)
+
+    def work(page: Page) -> tuple[tuple[float, float, int], tuple[float, float, int]]:
+        page.wait_for_selector(".answer .cost")
+        for i in range(6):  # engines and modules come, once
+            switch(page, ("compiled/fp32", "onnx/fp32", "tflite/fp32")[i % 3])
+        before = memory(page)
+        for i in range(50):
+            switch(page, ("compiled/fp32", "onnx/fp32", "tflite/fp32")[i % 3])
+        return before, memory(page)
+
+    made = make_digits_bundle(tmp_path / "digits.bundle")
+    with ServerThread(create_app({"digits": made}, find_web_root())) as server:
+        # Without the table of costs, which fills meanwhile where it is seen.
+        page = open_page(server.url, reduced_motion="reduce", viewport={"width": 1280, "height": 500})
+        before, after = page.do(work)
+
+    print(f"heap {before[0] / 1e6:.2f} to {after[0] / 1e6:.2f} MB, nodes {before[1]:.0f} to {after[1]:.0f}")
+    assert after[0] - before[0] < 1e6
+    assert after[1] - before[1] <= 50
+    assert after[2] == before[2]
+    assert page.console == []
+
+
+@pytest.mark.long
 def test_every_variant_gives_its_golden_outputs_in_the_page(open_page: Callable[..., BrowserPage], server: str) -> None:
     page = open_page(server, reduced_motion="reduce")
     page.do(lambda page: page.wait_for_selector(".bars .best"))

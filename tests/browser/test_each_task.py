@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from array import array
@@ -63,6 +64,29 @@ def test_both_languages_print_the_same(browser: BrowserThread, tmp_path: Path, m
             code = code.replace("console.log(", "said.push(")
             said = page.evaluate(f"async () => {{ const said = []; {code}\n return said; }}")
             assert same(printed.getvalue().strip(), said[0]), (task, printed.getvalue(), said)
+        page.close()
+
+
+@pytest.mark.long
+def test_the_page_of_the_api_has_a_form_for_each_task(browser: BrowserThread, tmp_path: Path) -> None:
+    bundles = write_all(tmp_path)
+    with ServerThread(create_app(bundles)) as server:
+        page = BrowserPage(browser, f"{server.url}/docs")
+        for name in bundles:
+            form = f"form[data-predict='v2/models/{name}/predict']"
+            if page.do(lambda page, form=form: page.locator(f"{form} [type=file]").count()):
+                kind = page.do(lambda page, form=form: page.get_attribute(f"{form} input", "accept"))
+                file = tmp_path / ("photo.jpg" if kind == "image/*" else "hello.wav")
+                page.do(lambda page, form=form, file=file: page.set_input_files(f"{form} input", file))
+            elif name == "gaps":
+                asked = json.dumps({"inputs": "a bad film"})
+                page.do(lambda page, form=form, asked=asked: page.fill(f"{form} textarea", asked))
+            page.do(lambda page, form=form: page.click(f"{form} button"))
+            said = "form => !['', 'asked'].includes(document.querySelector(`${form} output`).textContent)"
+            page.do(lambda page, form=form, said=said: page.wait_for_function(said, arg=form))
+            answer = page.do(lambda page, form=form: page.text_content(f"{form} output"))
+            assert '"error"' not in answer, (name, answer)
+        assert page.console == []
         page.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -24,7 +25,7 @@ from tests.support.browser.pages import BrowserPage, BrowserThread
 from tests.support.tasks.each_task import write_all
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Route
+    from playwright.sync_api import Page, Route
 
 GUIDE = (Path(__file__).parents[2] / "docs/guide/tasks.md").read_text("utf-8")
 BLOCKS = re.findall(r"## (\S+)\n\n```python\n(.*?)```\n\n```js\n(.*?)```", GUIDE, re.DOTALL)
@@ -72,19 +73,22 @@ def test_the_page_of_the_api_has_a_form_for_each_task(browser: BrowserThread, tm
     bundles = write_all(tmp_path)
     with ServerThread(create_app(bundles)) as server:
         page = BrowserPage(browser, f"{server.url}/docs")
-        for name in bundles:
-            form = f"form[data-predict='v2/models/{name}/predict']"
-            if page.do(lambda page, form=form: page.locator(f"{form} [type=file]").count()):
-                kind = page.do(lambda page, form=form: page.get_attribute(f"{form} input", "accept"))
-                file = tmp_path / ("photo.jpg" if kind == "image/*" else "hello.wav")
-                page.do(lambda page, form=form, file=file: page.set_input_files(f"{form} input", file))
+
+        def ask(name: str, page: Page) -> str:
+            form = page.locator(f"form[data-predict='v2/models/{name}/predict']")
+            files = form.locator("[type=file]")
+            if files.count():
+                kind = files.get_attribute("accept")
+                files.set_input_files(tmp_path / ("photo.jpg" if kind == "image/*" else "hello.wav"))
             elif name == "gaps":
-                asked = json.dumps({"inputs": "a bad film"})
-                page.do(lambda page, form=form, asked=asked: page.fill(f"{form} textarea", asked))
-            page.do(lambda page, form=form: page.click(f"{form} button"))
-            said = "form => !['', 'asked'].includes(document.querySelector(`${form} output`).textContent)"
-            page.do(lambda page, form=form, said=said: page.wait_for_function(said, arg=form))
-            answer = page.do(lambda page, form=form: page.text_content(f"{form} output"))
+                form.locator("textarea").fill(json.dumps({"inputs": "a bad film"}))
+            form.locator("button").click()
+            said = "form => !['', 'asked'].includes(form.querySelector('output').textContent)"
+            page.wait_for_function(said, arg=form.element_handle())
+            return form.locator("output").inner_text()
+
+        for name in bundles:
+            answer = page.do(functools.partial(ask, name))
             assert '"error"' not in answer, (name, answer)
         assert page.console == []
         page.close()

@@ -254,17 +254,30 @@ function addressOf(url) {
  *     const [best] = await notes.search("how do I reset it?", { k: 5 });
  *     console.log(best.text, best.score);
  *
- * @param {URL | string} url The address of its folder.
- * @param {Omit<import("./vectors/search-index.js").IndexOptions, "embed"> & {model?: URL | string | import("./vectors/search-index.js").Embed, modelOptions?: SessionOptions}} [options]
+ * @param {URL | string} url The address of its folder; or, as `edge+https://HOST/STORE/NAME` or `edge+/store/NAME`, of an index of a
+ *   signed store: its newest version, of which only new segments are fetched, and which is there without a network from then on.
+ * @param {Omit<import("./vectors/search-index.js").IndexOptions, "embed"> & {model?: URL | string | import("./vectors/search-index.js").Embed, modelOptions?: SessionOptions, trust?: string, root?: URL | string}} [options]
  *   `model` is the bundle that the index was built by, or a function that makes vectors of texts; none is needed to search by
- *   vectors or by words.
+ *   vectors or by words. `trust` is the text of a store's first `root.json`.
  * @returns {Promise<import("./vectors/search-index.js").SearchIndex>}
  * @throws {InferError} `integrity_error`: a file is damaged, or the bundle is of other weights than the vectors of the index.
  */
-export async function openIndex(url, { model, modelOptions, ...options } = {}) {
+export async function openIndex(url, { model, modelOptions, trust, root, ...options } = {}) {
   const { SearchIndex } = await import("./vectors/search-index.js");
-  if (model === undefined || typeof model === "function") return SearchIndex.open(url, { ...options, embed: model });
-  const [index, embed] = await Promise.all([SearchIndex.open(url, options), pipeline("feature-extraction", model, modelOptions)]);
+  const open = async () => {
+    if (!String(url).startsWith(STORE)) return SearchIndex.open(url, options);
+    const { LiveModel } = await import("./page/live.js");
+    const live = new LiveModel(addressOf(String(url).slice(STORE.length)), rootOf(root), { trust });
+    const { onProgress, signal } = options;
+    try {
+      const { taken, update } = await live.take({ mayBeOld: true, onProgress, signal }, ({ files }) => SearchIndex.ofFiles(files));
+      return Object.assign(/** @type {import("./vectors/search-index.js").SearchIndex} */ (taken), { update });
+    } finally {
+      live.close();
+    }
+  };
+  if (model === undefined || typeof model === "function") return Object.assign(await open(), { embed: model });
+  const [index, embed] = await Promise.all([open(), pipeline(model, modelOptions)]);
   try {
     await index.checkRevision(await embed.session.read("manifest.json"));
   } catch (error) {

@@ -49,8 +49,11 @@ _SET_UP = """async ({ count, forms, hnsw, dimension }) => {
   const index = await SearchIndex.open(`/bench/${count}.index`);
   const floats = async (name) => new Float32Array(await (await fetch(`/bench/${name}`)).arrayBuffer());
   const all = await floats("queries.f32");
-  globalThis.queries = Array.from({ length: all.length / dimension }, (_, i) => all.subarray(i * dimension, (i + 1) * dimension));
-  globalThis.sides = { ours: async (query) => index.searchVector(query, { k: 10, fullScan: true }).map(({ id }) => id) };
+  const row = (data, i) => data.subarray(i * dimension, (i + 1) * dimension);
+  const rowsOf = (data) => Array.from({ length: data.length / dimension }, (_, i) => row(data, i));
+  globalThis.queries = rowsOf(all);
+  const ask = (query) => index.searchVector(query, { k: 10, fullScan: true });
+  globalThis.sides = { ours: async (query) => ask(query).map(({ id }) => id) };
   const ort = await import("/bench/ort/ort.wasm.bundle.min.mjs");
   ort.env.wasm.numThreads = 1;
   ort.env.wasm.wasmPaths = "/bench/ort/";
@@ -73,7 +76,7 @@ _SET_UP = """async ({ count, forms, hnsw, dimension }) => {
     const graph = new lib.HierarchicalNSW("cosine", dimension, "");
     graph.initIndex(count, 16, 200, 100);
     const start = performance.now();
-    const points = Array.from({ length: count }, (_, i) => data.subarray(i * dimension, (i + 1) * dimension));
+    const points = rowsOf(data);
     graph.addPoints(points, [...points.keys()], false);
     build = (performance.now() - start) / 1000;
     for (const ef of [16, 64]) {

@@ -18,8 +18,12 @@ import argparse
 import statistics
 import sys
 import tempfile
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -36,7 +40,9 @@ from edge_infer.tools.browser.chromium import chromium
 from edge_infer.vectors.ways import arithmetics
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Route
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Page
 
 K, QUERIES = 10, 20
 FORMS = {"u8 query x columns": "u8", "s8 query x columns": "s8", "rows x s8 query": "rows"}
@@ -46,19 +52,19 @@ _PLACES = {
 }
 _SET_UP = """async ({ count, forms, hnsw, dimension }) => {
   const { SearchIndex } = await import("/src/vectors/search-index.js");
-  const index = await SearchIndex.open(`/bench/${count}.index`);
-  const floats = async (name) => new Float32Array(await (await fetch(`/bench/${name}`)).arrayBuffer());
+  const index = await SearchIndex.open(`${bench}${count}.index`);
+  const floats = async (name) => new Float32Array(await (await fetch(`${bench}${name}`)).arrayBuffer());
   const all = await floats("queries.f32");
   const row = (data, i) => data.subarray(i * dimension, (i + 1) * dimension);
   const rowsOf = (data) => Array.from({ length: data.length / dimension }, (_, i) => row(data, i));
   globalThis.queries = rowsOf(all);
   const ask = (query) => index.searchVector(query, { k: 10, fullScan: true });
   globalThis.sides = { ours: async (query) => ask(query).map(({ id }) => id) };
-  const ort = await import("/bench/ort/ort.wasm.bundle.min.mjs");
+  const ort = await import(`${bench}ort/ort.wasm.bundle.min.mjs`);
   ort.env.wasm.numThreads = 1;
-  ort.env.wasm.wasmPaths = "/bench/ort/";
+  ort.env.wasm.wasmPaths = `${bench}ort/`;
   for (const form of forms) {
-    const session = await ort.InferenceSession.create(`/bench/${count}-${form}.onnx`);
+    const session = await ort.InferenceSession.create(`${bench}${count}-${form}.onnx`);
     const rows = form === "rows";
     sides[form] = async (query) => {
       const most = Math.max(...query.map(Math.abs));
@@ -70,7 +76,7 @@ _SET_UP = """async ({ count, forms, hnsw, dimension }) => {
   }
   let build = 0;
   if (hnsw) {
-    const { loadHnswlib } = await import("/bench/hnswlib/hnswlib.js");
+    const { loadHnswlib } = await import(`${bench}hnswlib/hnswlib.js`);
     const lib = await loadHnswlib();
     const data = await floats(`${count}.f32`);
     const graph = new lib.HierarchicalNSW("cosine", dimension, "");
@@ -120,11 +126,11 @@ def get(path):
     request.send()
     return request.response.to_bytes()
 package = pathlib.Path(edge_infer.__file__).parent
-zipfile.ZipFile(io.BytesIO(get("/bench/rooms.zip"))).extractall(package)
+zipfile.ZipFile(io.BytesIO(get("${bench}rooms.zip"))).extractall(package)
 for path in json.loads('${JSON.stringify(files)}'):
     place = pathlib.Path("notes.index", path)
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(get("/bench/10000.index/" + path))
+    place.write_bytes(get("${bench}10000.index/" + path))
 from edge_infer.vectors.ways import arithmetics
 index = edge_infer.Index.open("notes.index")
 queries = json.loads('${JSON.stringify(queries)}')
@@ -139,6 +145,34 @@ for name, way in arithmetics().items():
 json.dumps([times, ids])
 `));
 }"""
+
+
+class _Files(SimpleHTTPRequestHandler):
+    """Gives the files of a folder to pages of another origin."""
+
+    extensions_map: ClassVar = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm"}
+
+    def end_headers(self) -> None:
+        self.send_header("Access-Control-Allow-Origin", "*")
+        self.send_header("Cross-Origin-Resource-Policy", "cross-origin")
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@contextmanager
+def files_of(folder: Path) -> Iterator[str]:
+    """Serve a folder, and give its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(folder)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def write_models(data: np.ndarray[Any, Any], scales: np.ndarray[Any, Any], count: int, folder: Path) -> None:
@@ -265,17 +299,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made, ServerThread(create_app({}, find_web_root())) as server:
         folder = Path(made)
 
-        def give(route: Route) -> None:
-            path = route.request.url.split("/bench/", 1)[1].partition("?")[0]
-            first, _, rest = path.partition("/")
-            place = _PLACES[first] / rest if first in _PLACES else folder / path
-            kind = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm"}.get(place.suffix)
-            route.fulfill(body=place.read_bytes(), content_type=kind or "application/octet-stream")
-
-        with chromium() as browser:
+        for name, place in _PLACES.items():
+            (folder / name).symlink_to(place)
+        with chromium() as browser, files_of(folder) as files:
             page = browser.new_page()
-            page.context.route("**/bench/**", give)
             page.goto(f"{server.url}/blank.html")
+            page.evaluate("(url) => { globalThis.bench = url; }", files)
             for count in (10_000,) if options.quick else (10_000, 100_000):
                 prepare(real, count, folder)
                 rows += measured(page, count, 3 if options.quick else 7, real.shape[1])

@@ -43,7 +43,8 @@ export { InferError, Session, VERSION };
  * @property {AbortSignal} [signal] Gives up the load; what has arrived until then is kept.
  * @property {boolean} [keep] Whether the model is kept in the page's storage for the next visit; it is unless false.
  * @property {string} [apiKey] What the bundle's server asks for, where it has tenants. Whoever may read the page may read it.
- * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over.
+ * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over; of a `pipeline` its steps and
+ *   answers have to be those of the bundle's vectors too.
  * @property {boolean} [tune] Whether the ways to run the model are measured first, where that was not done in this browser.
  * @property {URL | string} [fallback] The same model on a server, `http://HOST/v2/models/NAME`, by the rules of Python's `load`: where
  *   no engine here can load it, where it was measured to be slower than `latencyBudgetMs` or turns out to be, and for runs that fail for
@@ -172,7 +173,9 @@ export async function pipeline(url, options = {}, more = {}) {
       await session.dispose();
       return openPairPipeline(address, task, loading);
     }
-    return Object.assign(await (await fetched).pipelineOf(session, task), { session });
+    const answering = await (await fetched).pipelineOf(session, task);
+    if (loading.selfTest) await answering.selfTest();
+    return Object.assign(answering, { session });
   } catch (error) {
     await session.dispose();
     throw error;

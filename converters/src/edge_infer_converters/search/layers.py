@@ -6,14 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer_converters.data.reference_outputs import decibels
+from edge_infer_converters.passes.weight import INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer_converters.passes.weight import Weight
     from edge_infer_converters.search.sensitivity import Sensitivity
-
-_INTEGERS = ("int8", "int4")
 
 
 class Layer(NamedTuple):
@@ -72,9 +71,9 @@ def layers_of(
 def _reason(weight: Weight, encoding: str, alone: Mapping[tuple[str, str], float]) -> str:
     """Say what the next smaller encoding would have cost."""
     smaller = weight.encodings[weight.encodings.index(encoding) + 1 :]
-    integers = [one for one in smaller if one in _INTEGERS]
+    integers = [one for one in smaller if one in INTEGERS]
     if not smaller:
-        return "the fewest bits that there are for it" if encoding in _INTEGERS else "there are no integers for it"
+        return "the fewest bits that there are for it" if encoding in INTEGERS else "there are no integers for it"
     if not integers:
         return f"{smaller[0]} saves too little"
     cost = alone.get((weight.name, integers[0]))

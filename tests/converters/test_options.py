@@ -276,7 +276,7 @@ def test_the_names_and_defaults_of_the_options_stay() -> None:
         "--precision": None, "--max-loss": None, "--min-sqnr": None,
         "--max-size": None, "--max-latency-ratio": None, "--max-latency": None, "--max-ram": None,
         "--measured": None, "--metric": None, "--format": None,
-        "--shape": None,
+        "--shape": None, "--dynamic": None,
         "--bind": None, "--layout": "onnx", "--tflite-io": None, "--keep-names": False,
         "--allow-baked": False, "--opset": None,
         "--report": None, "--prune-dead-channels": False, "--prune": None, "--transport": None, "--goldens": None,

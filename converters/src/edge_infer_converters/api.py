@@ -47,6 +47,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     metric: str | None = None,
     format: str | None = None,  # noqa: A002  the command's word
     shape: Mapping[str, Shape] | None = None,
+    dynamic: str | Sequence[str] | None = None,
     bind: Mapping[str, Any] | None = None,
     layout: str | None = "onnx",
     tflite_io: str | None = None,

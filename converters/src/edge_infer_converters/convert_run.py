@@ -317,7 +317,7 @@ class _Run:
         measured, failed = bench.run(made, own_file)
         for variant, error in failed:
             prepared.left_out.add(variant.id, error)
-            self._writer.drop(variant.file)
+            self._writer.drop(variant.file, *variant.external)
         measured, self.missed = choose(measured, prepared.source_id, self._recipe, self._times)
         for one in measured:
             one.variant.parity = {name: dict(figures) for name, figures in one.quality.known.items()}
@@ -325,7 +325,7 @@ class _Run:
             if not one.is_kept:
                 wanted = f"--calibration {prepared.data_wanted}; " if data.is_made_up else ""
                 self._reporter.warn(f"{one.variant.id} is left out: {verdict.reason}", f"{wanted}--keep-all keeps it")
-                self._writer.drop(one.variant.file)
+                self._writer.drop(one.variant.file, *one.variant.external)
             elif verdict.word != "ok":
                 self._reporter.warn(f"{one.variant.id}: {verdict.reason}", "")
         if data.origin == RANDOM:

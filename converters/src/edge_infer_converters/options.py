@@ -192,6 +192,14 @@ OPTIONS = (
         repeats=True,
     ),
     _recipe(
+        "dynamic",
+        "str | Sequence[str] | None",
+        "Make dimensions free that the model fixes: batch, height, width, sequence, or INPUT:AXIS=NAME, with commas "
+        "between. The model must run with twice the size.",
+        unit="LIST",
+        repeats=True,
+    ),
+    _recipe(
         "bind",
         "Mapping[str, Any] | None",
         "Turn an input into a constant; what follows from it is computed now, branches of If too. May be repeated.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.measure.budget import Budget, parse_latency, parse_share, parse_size
 from edge_infer_converters.options import CALIBRATIONS, FORMATS, INTERFACES, LAYOUTS, RECIPE_DEFAULTS, TRANSPORTS
-from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.sources.options import SourceOptions, parse_dynamic
 from edge_infer_converters.targets import TARGETS
 from edge_infer_converters.writers.plan import PLANS, VariantPlan
 
@@ -35,7 +35,7 @@ class Recipe:
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
         targets: The targets of the bundle, of `TARGETS`.
-        source: The options of the source: fixed dimensions, operator set, layout of images, bound inputs.
+        source: The options of the source: fixed and free dimensions, operator set, layout of images, bound inputs.
         tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
             microcontrollers are the only target.
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
@@ -89,7 +89,14 @@ class Recipe:
             one.keep_all,
             budget,
             _words(one.target) or ("any",),
-            SourceOptions(one.shape or {}, one.opset, one.layout or "onnx", one.bind or {}, one.allow_baked),
+            SourceOptions(
+                one.shape or {},
+                one.opset,
+                one.layout or "onnx",
+                one.bind or {},
+                one.allow_baked,
+                parse_dynamic(one.dynamic),
+            ),
             one.tflite_io or "",
             keep_names=one.keep_names,
             calibrate=one.calibrate,

@@ -91,7 +91,7 @@ class RunInputs:
                     self._reference.run(call)
             except ConversionError:  # such as a vocabulary larger than the model's
                 found = None
-        return found or random_set_that_runs(self._model.inputs, self._reference.run)
+        return found or random_set_that_runs(self._model.inputs, self._reference.run, self._model.usual_sizes)
 
     def _read(self, path: FilePath) -> CalibrationSet:
         """Read samples: raw data go through the pipeline's own steps."""

@@ -17,7 +17,7 @@ from edge_infer_converters.search.mixed_tflite import TFLiteSearch
 from edge_infer_converters.search.pruning import prune_within
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.compiled.writer import check_size
-from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
+from edge_infer_converters.writers.encode import Encoded, apart_of, encode, encode_tflite, needs_memory
 
 if TYPE_CHECKING:
     import onnx
@@ -108,9 +108,14 @@ class VariantFiles:
             if plan.id in self._wanted_again and not plan.integer_interface:
                 self._tflite_files[plan.id] = encoded
             self._writer.add(plan.file, encoded.data)
-            made.append((self._variant(plan, encoded, pairs), len(encoded.data)))
+            variant, nbytes = self._variant(plan, encoded, pairs), len(encoded.data)
+            if encoded.write_apart is not None:
+                (path,) = variant.external
+                encoded.write_apart(self._writer.folder / path)
+                nbytes += self._writer.adopt(path)
+            made.append((variant, nbytes))
             note = f", {encoded.note}" if encoded.note else ""
-            self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{len(encoded.data) / 1000:.1f} kB{note}"))
+            self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{nbytes / 1000:.1f} kB{note}"))
             del encoded  # the next variant needs the memory
         order = [plan.id for plan in prepared.plans]
         made.sort(key=lambda one: order.index(one[0].id))
@@ -139,15 +144,20 @@ class VariantFiles:
             return encode_table(plan, cleaned, is_asked_for=is_asked_for)
         if plan.format == "compiled":
             return encode_compiled(plan, self._tflite_file(plan), self._specs, is_asked_for=is_asked_for)
+        in_files = prepared.model.in_files
+        if plan.precision == "mixed" and in_files is not None:
+            raise needs_memory("mixed")
         if plan.precision == "mixed":
             prepared.graph = None
             return self._search(cleaned)
-        if plan.id == "onnx/int8-dynamic" and recipe.budget.is_set:
+        if plan.id == "onnx/int8-dynamic" and recipe.budget.is_set and in_files is None:
             found = DynamicSearch(cleaned, *self._judges).run()
             # Pages compute blocks in float, and slowly.
             return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
         corrects = recipe.budget.is_set or recipe.calibrate == "auto"
-        return encode(plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate, corrects=corrects)
+        return encode(
+            plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate, in_files, corrects=corrects
+        )
 
     def _search(self, cleaned: onnx.ModelProto) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""
@@ -182,6 +192,7 @@ class VariantFiles:
             plan.format,
             plan.precision,
             plan.file,
+            external=() if encoded.write_apart is None else (apart_of(plan.file),),
             targets=encoded.targets or plan.targets,
             options=encoded.options or plan.options,
             inputs=encoded.inputs,

@@ -38,18 +38,18 @@ COLD(softmax_float) {
 }
 
 /* gemmlowp's SaturatingRoundingDoublingHighMul. */
-INLINE int32_t times(int32_t a, int32_t b) { return scaled_twice(a, b, 0); }
+INLINE int32_t high_product(int32_t a, int32_t b) { return scaled_twice(a, b, 0); }
 
 /* gemmlowp's RoundingDivideByPOT. */
 INLINE int32_t rounded_shift(int32_t value, int32_t shift) {
   if (shift > 31) return 0;
-  int32_t mask = (int32_t)((1u << shift) - 1), rest = value & mask;
+  int32_t mask = (int32_t)(((uint32_t)1 << shift) - 1), rest = value & mask;
   return (value >> shift) + (rest > (mask >> 1) + (value < 0) ? 1 : 0);
 }
 
 /* SaturatingRoundingMultiplyByPOT to the left. */
 INLINE int32_t shifted_left(int32_t value, int32_t bits) {
-  int64_t wide = (int64_t)value << bits;
+  int64_t wide = (int64_t)value * ((int64_t)1 << bits);
   return wide > 0x7FFFFFFF ? 0x7FFFFFFF : wide < -0x7FFFFFFF - 1 ? -0x7FFFFFFF - 1 : (int32_t)wide;
 }
 
@@ -65,15 +65,15 @@ COLD(softmax_int8_fixed) {
     const int32_t *powers = table + 255 - highest;
     for (int32_t i = 0; i < a->columns; i++) sum = saturated_sum(sum, rounded_shift(powers[input[i]], 12));
     /* GetReciprocal: 1/(1 + x) by three steps of Newton's method, x the rest of the sum. */
-    int32_t zeros = sum > 0 ? __builtin_clz((uint32_t)sum) : 31;
-    int32_t rest = (int32_t)(((uint32_t)sum << zeros) - (1u << 31));
+    int32_t zeros = leading_zeros((uint32_t)sum);
+    int32_t rest = (int32_t)(((uint32_t)sum << zeros) - ((uint32_t)1 << 31));
     int32_t half = (int32_t)(((int64_t)rest + 0x7FFFFFFF + 1) / 2);
-    int32_t x = 1515870810 + times(half, -1010580540);
-    for (int32_t i = 0; i < 3; i++) x += shifted_left(times(x, (1 << 29) - times(half, x)), 2);
+    int32_t x = 1515870810 + high_product(half, -1010580540);
+    for (int32_t i = 0; i < 3; i++) x += shifted_left(high_product(x, (INT32_C(1) << 29) - high_product(half, x)), 2);
     int32_t inverse = shifted_left(x, 1), bits = 12 - zeros + 31 - 8 * a->output_bytes;
     int32_t lowest = a->output_bytes == 1 ? -128 : -32768;
     for (int32_t i = 0; i < a->columns; i++) {
-      int32_t value = saturated_sum(rounded_shift(times(inverse, powers[input[i]]), bits), lowest);
+      int32_t value = saturated_sum(rounded_shift(high_product(inverse, powers[input[i]]), bits), lowest);
       put_integer(output, i, a->output_bytes, least(most(value, lowest), -1 - lowest));
     }
   }

@@ -243,3 +243,12 @@ INLINE int32_t saturated_sum(int32_t a, int32_t b) {
   int32_t sum;
   return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? (int32_t)0x80000000 : 0x7FFFFFFF) : sum;
 }
+
+INLINE int32_t leading_zeros(uint32_t value) { return value ? __builtin_clz(value) : 31; }
+
+INLINE void move(uint8_t *output, const uint8_t *input, int32_t count) {
+  if (count == 4)
+    __builtin_memcpy(output, input, 4);
+  else
+    for (int32_t i = 0; i < count; i++) output[i] = input[i];
+}

@@ -13,8 +13,11 @@ from edge_infer_converters.writers.tflite.graph import Graph, Quantization, Tens
 _INT8 = np.dtype(np.int8)
 
 
-def residual(seed: int = 4, height: int = 11, width: int = 9, channels: int = 6) -> bytes:
-    """Return the file of a network over an image of 3 channels, with 5 classes."""
+def residual(seed: int = 4, height: int = 11, width: int = 9, channels: int = 6, *, has_empty: bool = False) -> bytes:
+    """Return the file of a network over an image of 3 channels, with 5 classes.
+
+    Training leaves channels without weights, with a bias that 32 bits hardly hold: `has_empty` makes some.
+    """
     rng = np.random.default_rng(seed)
 
     def value(name: str, *shape: int, step: float = 0.05, zero: int = -3) -> Tensor:
@@ -24,6 +27,9 @@ def residual(seed: int = 4, height: int = 11, width: int = 9, channels: int = 6)
         scales = rng.uniform(2e-3, 2e-2, shape[axis]).astype(np.float32)
         data = rng.integers(-127, 128, shape).astype(np.int8)
         bias = rng.integers(-900, 900, shape[axis]).astype(np.int32)
+        if has_empty:
+            np.moveaxis(data, axis, 0)[:2] = 0
+            bias[:2], scales[:2] = (2**30, -(2**30) - 128), (1e-12, 1e-9)
         return [
             Tensor("w", shape, shape, _INT8, data, Quantization(scales, 0, axis)),
             Tensor("b", bias.shape, bias.shape, bias.dtype, bias, Quantization(scales * np.float32(inputs))),

@@ -311,7 +311,8 @@ export class StoreModel {
    */
   async readable(files, key) {
     if (key) for (const [path, bytes] of files) files.set(path, await opened(bytes, this.ring, path));
-    parseManifest(/** @type {Bytes} */ (files.get(MANIFEST)));
+    const manifest = files.get(MANIFEST);
+    if (manifest) parseManifest(manifest); // an index has none
     return [...files];
   }
 

@@ -109,7 +109,8 @@ def measure(bundle: Path, variants: Sequence[Variant], call: Mapping[str, np.nda
     import edge_infer
 
     found: dict[str, Latency] = {}
-    for parent in [variant for variant in variants if variant.precision == "fp32"]:
+    # Two models whose weights lie beside them, each of a gigabyte and more, are not held at once to be timed.
+    for parent in [variant for variant in variants if variant.precision == "fp32" and not variant.external]:
         others = [one for one in variants if one.format == parent.format and one.id != parent.id]
         if not others:
             continue

@@ -32,6 +32,8 @@ from edge_infer_converters.passes.small_constants import halve, share_scalars
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from edge_infer_converters.passes.weights_in_files import WeightsInFiles
+
 #: What a backend must be told so that an int8 variant gives the same numbers everywhere.
 ENGINE_OPTIONS = {"onnxruntime": {"session.x64quantprecision": "1"}}
 
@@ -117,7 +119,7 @@ def is_quantizable(model: onnx.ModelProto) -> bool:
     return any(node.op_type in _WEIGHTED and constants & set(node.input) for node in graph.node)
 
 
-def prepare(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] = ()) -> onnx.ModelProto:
+def prepare(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] | WeightsInFiles = ()) -> onnx.ModelProto:
     """Bring a model into the form that the quantizer handles well.
 
     Args:

@@ -34,6 +34,7 @@ from edge_infer_converters.passes.graphs import (
 from edge_infer_converters.passes.palette import pack_palette, unpack_palette
 from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.weight import ENCODINGS, PALETTES, Weight
+from edge_infer_converters.passes.weights_in_files import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,7 +88,7 @@ def weights_of(model: onnx.ModelProto, apart: Mapping[str, onnx.TensorProto] = _
         for place, name in enumerate(node.input):
             readers[name].append((node, place))
     inner = {name for part in graphs_of(graph) if part is not graph for node in part.node for name in node.input}
-    stored = {tensor.name: apart.get(tensor.name, tensor) for tensor in graph.initializer}
+    stored = Stored(graph, apart)
     has_blocks = _has_blocks(model)
     found: list[Weight] = []
     for name in readers:
@@ -160,7 +161,7 @@ class _Writer:
         self._model = model
         self._graph = model.graph
         self._fresh = FreshNames(names_in(model.graph))
-        self._stored = {tensor.name: apart.get(tensor.name, tensor) for tensor in model.graph.initializer}
+        self._stored = Stored(model.graph, apart)
         self._first: list[onnx.NodeProto] = []
         self._replaced: dict[int, list[onnx.NodeProto]] = {}
         self._is_custom = False

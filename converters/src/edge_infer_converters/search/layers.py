@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer_converters.data.reference_outputs import decibels
@@ -18,7 +19,7 @@ class Layer(NamedTuple):
     """One weight of a searched file.
 
     Attributes:
-        name: What people call the layer.
+        name: What people call the layer; with the weight's name behind it where the layer has several.
         encoding: What it is stored as.
         sqnr_db: The SQNR of the outputs when it alone is stored so; None in float, which is not measured alone.
         share: Its share of the error that all layers bring into the outputs, by these figures.
@@ -51,12 +52,13 @@ def layers_of(
     """
     alone = {(one.weight.name, one.encoding): one.noise for one in sensitivities}
     chosen = [(weight, choice.get(weight.name, "fp32")) for weight in weights]
+    labels = Counter(weight.label for weight in weights)
     total = sum(alone.get((weight.name, encoding), 0.0) for weight, encoding in chosen)
     found: list[tuple[float, Layer]] = []
     for weight, encoding in chosen:
         noise = alone.get((weight.name, encoding))
         layer = Layer(
-            weight.label,
+            weight.label if labels[weight.label] == 1 else f"{weight.label}: {weight.name}",
             encoding,
             None if noise is None else decibels(noise),
             (noise or 0.0) / total if total else 0.0,

@@ -10,23 +10,26 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer import kernels as own_kernels
 from edge_infer.kernels.declarations import KERNELS
+from edge_infer_converters.writers.microcontroller import macros
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-_FOLDER = Path(__file__).parent / "source"
+#: The blocks that are of microcontrollers alone.
+FOLDER = Path(__file__).parent / "source"
 _SHARED_FOLDER = Path(own_kernels.__path__[0]) / "source"
 #: In the order in which their blocks are written.
 _FILES = (
-    *("arithmetic", "windows", "columns", "pools", "elements", "moves", "resize", "lstm", "hybrid", "svdf"),
-    *("trees", "rows"),
+    *("arithmetic", "windows", "columns", "pool", "elementwise", "softmax", "copy", "gather", "resize", "lstm"),
+    *("hybrid", "svdf", "trees", "rows"),
 )
 #: Files of the kernels of compiled models; a block that a file of ours has too is left out of them.
-SHARED = ("resize", "lstm", "hybrid", "svdf", "trees", "rows")
+SHARED = (*("pool", "elementwise", "softmax", "copy", "gather", "resize", "lstm", "hybrid", "svdf", "trees", "rows"),)
 #: What their macros and their own words are in plain C.
 _PLAIN = (
     (r"^(?:KERNEL|COLD)\((\w+)\)", r"static void \1(const struct \1_call *a)"),
@@ -38,6 +41,7 @@ _PLAIN = (
     (r"\bdouble4\b", "double"),
     (r"\b__builtin_sqrtf\b", "sqrtf"),
     (r"\brounded_one\b", "rounded"),
+    (r"\bmove\((.*), ([^,]+)\);", r"memcpy(\1, (uint32_t)\2);"),
 )
 #: The file of each way to compute int8 convolutions; both have blocks of the same names.
 _OF_WAY = {"size": "windows", "speed": "columns"}
@@ -46,11 +50,15 @@ _DEFINED = re.compile(
 )
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w+")
+#: A function that takes the arguments of a kernel's calls, and an integer among them.
+_TAKES = re.compile(r"const struct (\w+)_call \*a[^{]*\{\n")
+_INTEGER = re.compile(r"\ba->(\w+)")
 _RESULT = re.compile(r"RESULT\(([^,]+), ([^)]+)\)")
 _BOUNDS = "a->output_zero, a->low, a->high)"
 #: What an int8 kernel makes of the sum of a channel, by the end of the kernel's name in the program.
 _ROUNDED = rf"float_result(\1, a->multipliers[\2], {_BOUNDS}"
 _FIXED = rf"fixed_result(\1, a->multipliers[\2], a->shifts[\2], {_BOUNDS}"
+_SMALL = _FIXED.replace("fixed_result", "small_result")
 _ONCE = _FIXED.replace("fixed_result", "once_result")
 _EITHER = rf"a->single ? {_ONCE}\n : {_FIXED}"
 #: Rows of a matrix that are computed one by one, without columns of int16.
@@ -82,9 +90,10 @@ def blocks(way: str) -> tuple[Block, ...]:
     for name in _FILES:
         if name in _OF_WAY.values() and name != _OF_WAY[way] and way == "size":
             continue
-        ours = {word for text in _texts(_FOLDER / f"{name}.c") for word in _names(text)}
-        shared = [text for text in _shared(name) if not ours.intersection(_names(text))]
-        for text in (*_texts(_FOLDER / f"{name}.c"), *shared):
+        ours = {_names(text): text for text in _texts(FOLDER / f"{name}.c")}
+        # Ours stands where the shared one would, behind what it calls.
+        shared = [ours.pop(_names(text), text) for text in _shared(name)]
+        for text in (*ours.values(), *shared):
             names = _names(text)
             block = Block(text, names, frozenset(_WORD.findall(_COMMENT.sub("", text))))
             for one in names:  # a later file replaces a block of an earlier one
@@ -105,7 +114,7 @@ def _shared(name: str) -> list[str]:
     """Return the blocks of a file of the kernels of compiled models, as this folder would have them."""
     if name not in SHARED:
         return []
-    text = (_SHARED_FOLDER / f"{name}.c").read_text().partition('#include "vectors.h"\n')[2]
+    text = macros.expanded((_SHARED_FOLDER / f"{name}.c").read_text().partition('#include "vectors.h"\n')[2])
     for pattern, plain in _PLAIN:
         text = re.sub(pattern, plain, text, flags=re.MULTILINE)
     return [one.strip("\n") for one in text.split("\n\n") if one.strip()]
@@ -133,19 +142,35 @@ def c_name(kernel: str, integers: Mapping[str, int], way: str) -> str:
     return kernel.removesuffix("_fixed")
 
 
-def needed(kernels: Mapping[str, str], way: str, single: Mapping[str, bool]) -> list[str]:
+class Known(NamedTuple):
+    """What is known of all calls of a kernel.
+
+    Attributes:
+        single: Whether the sums of all channels are rounded once, or None where that differs.
+        is_small: Whether all sums are less than 2^30, and shifted to the right.
+        common: The integers that all calls have in common.
+    """
+
+    single: bool | None = None
+    is_small: bool = False
+    common: Mapping[str, int] = MappingProxyType({})
+
+
+def needed(kernels: Mapping[str, str], way: str, known: Mapping[str, Known]) -> list[str]:
     """Return the blocks that kernels need, in their order.
 
     Args:
         kernels: By their names in C the names in the program.
         way: `size` or `speed`.
-        single: By their names in C whether all layers are rounded once, or none; others are asked while they run.
+        known: By their names in C what is known of their calls.
     """
     results = {}
     for name, kernel in kernels.items():
         if kernel.startswith(("convolution_int8", "depthwise_int8")):
-            is_asked = name not in single and "single" in KERNELS[kernel].integers
-            fixed = _EITHER if is_asked else _ONCE if single.get(name) else _FIXED
+            one = known.get(name, Known())
+            twice = _SMALL if one.is_small else _FIXED
+            is_asked = one.single is None and "single" in KERNELS[kernel].integers
+            fixed = _EITHER.replace(_FIXED, twice) if is_asked else _ONCE if one.single else twice
             results[name] = fixed if kernel.endswith("_fixed") else _ROUNDED
     wanted = set(kernels)
     texts: dict[int, str] = {}
@@ -159,9 +184,50 @@ def needed(kernels: Mapping[str, str], way: str, single: Mapping[str, bool]) -> 
             for name in block.names:
                 if name in results:
                     text = _with_result(text, results[name])
+            text = _with_common(text, known)
             texts[id(block)] = text
             wanted |= set(_WORD.findall(_COMMENT.sub("", text)))
     return [texts[id(block)] for block in everything if id(block) in texts]
+
+
+def may_be_constants(kernel: str, way: str, names: Collection[str]) -> list[str]:
+    """Return which integers may be constants of a kernel's functions: those whose names they use for nothing else."""
+    found = {*names}
+    for block in blocks(way):
+        takes = _TAKES.search(block.text)
+        if takes is not None and takes[1] == kernel:
+            code = _COMMENT.sub("", block.text)
+            found -= {name for name in found if re.search(rf"(?<!->)\b{name}\b", code)}
+    return [name for name in names if name in found]
+
+
+def _with_common(text: str, known: Mapping[str, Known]) -> str:
+    """Write the integers that all calls have in common as constants of the functions that read them."""
+    found = _TAKES.search(text)
+    if found is None or found[1] not in known:
+        return text
+    common = known[found[1]].common
+    names = dict.fromkeys(name for name in _INTEGER.findall(_COMMENT.sub("", text)) if name in common)
+    if not names:
+        return text
+    for name in names:
+        text = re.sub(rf"\ba->{name}\b", name, text)
+    lines = wrapped("  const int32_t", [f"{name} = {common[name]}" for name in names], ";")
+    if not re.search(r"\ba->", text):
+        lines.append("  (void)a;")
+    return text.replace(found[0], found[0] + "\n".join(lines) + "\n", 1)
+
+
+def wrapped(start: str, items: list[str], end: str) -> list[str]:
+    """Return a list in C, in lines of at most 110 columns."""
+    lines, line = [], start
+    for place, item in enumerate(items):
+        comma = "" if place == len(items) - 1 else ","
+        if len(line) + len(item) > 108:
+            lines.append(line)
+            line = "   "
+        line += f" {item}{comma}"
+    return [*lines, line + end]
 
 
 def _with_result(text: str, result: str) -> str:

@@ -24,6 +24,8 @@ _FLOAT_WEIGHTS = ("convolution_float", "depthwise_float", "lstm_float")
 _FLOAT_BIAS = (*_FLOAT_WEIGHTS, "convolution_hybrid")
 #: Kernels whose scratch holds doubles.
 _DOUBLES = ("trees", "pair_votes")
+#: To the right, of a sum that is scaled in 32 bits.
+_MOST_SHIFT = 30
 _FLOAT_INPUTS = (
     *("binary_float", "unary_float", "softmax_float", "mean_float", "convolution_float", "depthwise_float"),
     *("average_pool_float", "max_pool_float", "quantize_float", "quantize_float_fixed", "quantize_rows"),
@@ -149,6 +151,7 @@ def lay_out(calls: Calls, inputs: Sequence[Value], outputs: Sequence[Value], way
         return arrays[key]
 
     for place, call in enumerate(calls.calls):
+        constants = _constants(call)
         tensors: dict[str, Place | None] = {}
         for name, part in call.tensors.items():
             root = None if part is None else part.value.root
@@ -158,8 +161,7 @@ def lay_out(calls: Calls, inputs: Sequence[Value], outputs: Sequence[Value], way
             elif part is None or root is None:
                 tensors[name] = None
             elif root.data is not None:
-                kind, data = _constant(call, name, root.data)
-                tensors[name] = Place(part.offset, constant(f"{name}_{place}", kind, data))
+                tensors[name] = Place(part.offset, constant(f"{name}_{place}", *constants[name]))
             else:
                 tensors[name] = Place(plan.places[id(root)] + part.offset)
         used = max((at + size for _, one, to, at, size in made.spans if one <= place <= to), default=0)
@@ -213,6 +215,17 @@ def _elements(call: Call, side: str) -> int:
     return int(np.prod([call.integers[name] for name in names], dtype=np.int64))
 
 
+def _constants(call: Call) -> dict[str, tuple[str, np.ndarray]]:
+    """Return the constants of a call by name: their types in C and their elements."""
+    found = {}
+    for name, part in call.tensors.items():
+        if name != "scratch" and part is not None and part.value.root.data is not None:
+            found[name] = _constant(call, name, part.value.root.data)
+    if call.kernel in ("convolution_int8_fixed", "depthwise_int8_fixed") and "weights" in found:
+        _settle_empty(call, found)
+    return found
+
+
 def _constant(call: Call, name: str, data: bytes) -> tuple[str, np.ndarray]:
     """Return the type of a constant in C and its elements, in the order that the kernels of `source/` read."""
     kernel, integers = call.kernel, call.integers
@@ -226,6 +239,29 @@ def _constant(call: Call, name: str, data: bytes) -> tuple[str, np.ndarray]:
         if name == "shifts":
             return "int8_t", array.astype(np.int8)
     return kind, array
+
+
+def _settle_empty(call: Call, constants: dict[str, tuple[str, np.ndarray]]) -> None:
+    """Give a channel without weights, whose result never changes, a bias and a multiplier that any rounding takes."""
+    bias, multipliers, shifts = (constants[name][1].copy() for name in ("bias", "multipliers", "shifts"))
+    axis = 0 if call.kernel.startswith("depthwise") else 1
+    is_empty = (constants["weights"][1] == call.integers["weights_zero"]).all(axis)
+    is_odd = (np.abs(bias.astype(np.int64)) >= 2**30) | (shifts > -1) | (shifts < -_MOST_SHIFT)
+    for i in np.flatnonzero(is_empty & is_odd):
+        value = _scaled(int(bias[i]), int(multipliers[i]), int(shifts[i]), is_once=bool(call.integers.get("single")))
+        bias[i] = 4 * max(-1024, min(value, 1024))  # the bounds of an output are nearer
+        multipliers[i], shifts[i] = 2**30, -1
+    for name, data in (("bias", bias), ("multipliers", multipliers), ("shifts", shifts)):
+        constants[name] = (constants[name][0], data)
+
+
+def _scaled(value: int, multiplier: int, shift: int, *, is_once: bool) -> int:
+    """Return what `scaled_once` and `scaled_twice` of `source/arithmetic.c` do."""
+    if is_once:
+        return (value * multiplier + (1 << (30 - shift))) >> (31 - shift)
+    left, right = max(shift, 0), max(-shift, 0)
+    high = (((((value << left) + 2**31) % 2**32 - 2**31) * multiplier) + (1 << 30)) >> 31
+    return (high >> right) + ((high & ((1 << right) - 1)) > (((1 << right) - 1) >> 1) + (high < 0))
 
 
 def _weights(kernel: str, integers: dict[str, int], data: bytes) -> tuple[str, np.ndarray]:
@@ -245,6 +281,19 @@ def _weights(kernel: str, integers: dict[str, int], data: bytes) -> tuple[str, n
     groups = np.frombuffer(data, np.int8).reshape(-1, (taps + 1) // 2, 8, 2)
     rows = groups.transpose(0, 2, 1, 3).reshape(len(groups) * 8, -1)[:outputs, :taps]
     return "int8_t", np.ascontiguousarray(rows)
+
+
+def has_small_sums(layer: Layer) -> bool:
+    """Return whether the sums of an int8 window stay below 2^30, and all are shifted to the right by 1 to 30 bits."""
+    arrays = {name: None if one is None else one.array for name, one in layer.tensors.items()}
+    weights, bias, shifts = (arrays.get(name) for name in ("weights", "bias", "shifts"))
+    if weights is None or bias is None or shifts is None or not layer.call.kernel.endswith("_fixed"):
+        return False
+    zero = layer.call.integers["input_zero"]
+    filters = np.abs(weights.data.astype(np.int64) - layer.call.integers["weights_zero"])
+    sums = filters.sum(0 if layer.call.kernel.startswith("depthwise") else 1) * max(128 + zero, 127 - zero)
+    is_small = (np.abs(bias.data.astype(np.int64)) + sums < 2**30).all()
+    return bool(is_small and (shifts.data <= -1).all() and (shifts.data >= -_MOST_SHIFT).all())
 
 
 def element_type(kernel: str, name: str, integers: dict[str, int] | None = None) -> str:

@@ -9,10 +9,11 @@ import numpy as np
 
 from edge_infer.kernels.declarations import KERNELS
 from edge_infer_converters.writers.microcontroller import kernel_source
-from edge_infer_converters.writers.microcontroller.layout import element_type
+from edge_infer_converters.writers.microcontroller.kernel_source import Known
+from edge_infer_converters.writers.microcontroller.layout import element_type, has_small_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from edge_infer.formats.program import Program, ProgramTensor
     from edge_infer_converters.writers.microcontroller.layout import Array, Layer, Layout, Place
@@ -120,14 +121,11 @@ def weights(prefix: str, layout: Layout) -> str:
 def kernels(prefix: str, layout: Layout, way: str) -> str:
     """Return `PREFIX_kernels.h`: the kernels that the model calls."""
     lines = [f"/* The kernels of {prefix}.c, which alone includes this file: those that the model calls. */", ""]
-    single: dict[str, bool] = {}
+    known = known_calls(layout, way)
     for name, layers in _by_kernel(layout).items():
-        lines += [*_struct(name, layers), ""]
-        found = {bool(layer.call.integers.get("single")) for layer in layers}
-        if len(found) == 1:
-            single[name] = found.pop()
+        lines += [*_struct(name, layers, known[name].common), ""]
     names = {layer.kernel: layer.call.kernel for layer in layout.layers}
-    for block in kernel_source.needed(names, way, single):
+    for block in kernel_source.needed(names, way, known):
         lines += [block, ""]
     return _text(lines[:-1])
 
@@ -135,6 +133,7 @@ def kernels(prefix: str, layout: Layout, way: str) -> str:
 def source(prefix: str, name: str, layout: Layout, inputs: list[End], outputs: list[End], way: str) -> str:
     """Return `PREFIX.c`: the arena, the arguments of each call, and the run."""
     body = kernels(prefix, layout, way)
+    known = known_calls(layout, way)
     lines = [f"/* {comment(name)}, compiled to C by edge-infer. */", f'#include "{prefix}.h"', ""]
     lines += [f"#include <{one}>" for one in ("math.h", "string.h") if _needs(one, body, layout)]
     lines += [f'#include "{prefix}_kernels.h"', f'#include "{prefix}_weights.h"', ""]
@@ -145,7 +144,7 @@ def source(prefix: str, name: str, layout: Layout, inputs: list[End], outputs: l
         "",
     ]
     for place, layer in enumerate(layout.layers):
-        lines += [*_arguments(place, layer), ""]
+        lines += [*_arguments(place, layer, known[layer.kernel].common), ""]
     for one in (*inputs, *outputs):
         const = "const " if one in outputs else ""
         lines += [f"{const}{one.kind} *{one.name}(void) {{ return ({const}{one.kind} *)AT({one.place}); }}", ""]
@@ -161,6 +160,25 @@ def source(prefix: str, name: str, layout: Layout, inputs: list[End], outputs: l
                 lines.append(f"  memcpy(AT({state.offset}), {state.first.name}, {state.nbytes});")
         lines.append("}")
     return _text(lines)
+
+
+def known_calls(layout: Layout, way: str) -> dict[str, Known]:
+    """Return what is known of the calls of each kernel; where there is one call, compilers see its integers."""
+    found = {}
+    for name, layers in _by_kernel(layout).items():
+        single = {bool(layer.call.integers.get("single")) for layer in layers}
+        common = {
+            key: value
+            for key, value in layers[0].call.integers.items()
+            if _is_short(value) and len(layers) > 1 and all(layer.call.integers[key] == value for layer in layers)
+        }
+        kept = kernel_source.may_be_constants(name, way, common)
+        found[name] = Known(
+            single.pop() if len(single) == 1 else None,
+            all(has_small_sums(layer) for layer in layers),
+            {key: common[key] for key in kept},
+        )
+    return found
 
 
 def unfused(text: str) -> str:
@@ -224,7 +242,7 @@ def _by_kernel(layout: Layout) -> dict[str, list[Layer]]:
     return found
 
 
-def _struct(kernel: str, layers: list[Layer]) -> list[str]:
+def _struct(kernel: str, layers: list[Layer], common: Mapping[str, int]) -> list[str]:
     """Return the struct of a kernel's arguments, its integers as narrow as those of all calls allow."""
     lines = [f"struct {kernel}_call {{"]
     kernel = layers[0].call.kernel
@@ -233,7 +251,7 @@ def _struct(kernel: str, layers: list[Layer]) -> list[str]:
         const = "" if _is_written(kernel, tensor) else "const "
         kind = element_type(kernel, tensor) if tensor in _TYPED else "void"
         lines.append(f"  {const}{'int8_t' if tensor == 'shifts' else kind} *{tensor};")
-    for kind, names in _kinds(declared.integers, layers).items():
+    for kind, names in _kinds([one for one in declared.integers if one not in common], layers).items():
         if names:
             lines += _members(kind, names)
     if declared.floats:
@@ -244,28 +262,25 @@ def _struct(kernel: str, layers: list[Layer]) -> list[str]:
 def _kinds(integers: Sequence[str], layers: list[Layer]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"int32_t": [], "int16_t": []}
     for name in integers:
-        is_short = all(-(2**15) <= layer.call.integers[name] < 2**15 for layer in layers)
+        is_short = all(_is_short(layer.call.integers[name]) for layer in layers)
         found["int16_t" if is_short else "int32_t"].append(name)
     return found
 
 
+def _is_short(value: int) -> bool:
+    return -(2**15) <= value < 2**15
+
+
 def _members(kind: str, names: Sequence[str]) -> list[str]:
-    lines, line = [], f"  {kind}"
-    for place, name in enumerate(names):
-        end = ";" if place == len(names) - 1 else ","
-        if len(line) + len(name) + 2 > _WIDTH:
-            lines.append(line)
-            line = "   "
-        line += f" {name}{end}"
-    return [*lines, line]
+    return kernel_source.wrapped(f"  {kind}", [*names], ";")
 
 
 def _is_written(kernel: str, tensor: str) -> bool:
     return tensor in _WRITTEN or (kernel == "quantize_rows" and tensor == "parameters")
 
 
-def _arguments(place: int, layer: Layer) -> list[str]:
-    """Return the arguments of a call; what is 0 or absent is left out."""
+def _arguments(place: int, layer: Layer, common: Mapping[str, int]) -> list[str]:
+    """Return the arguments of a call; what is 0, absent or the same in all calls is left out."""
     call = layer.call
     output = call.tensors["output"]
     made = "" if output is None else f", `{comment(output.value.name)}`"
@@ -274,7 +289,7 @@ def _arguments(place: int, layer: Layer) -> list[str]:
         if where is not None:
             kind = "int8_t" if name == "shifts" else element_type(call.kernel, name)
             items.append(f".{name} = {_pointer(where, kind if name in _TYPED else None)}")
-    items += [f".{name} = {number(value)}" for name, value in call.integers.items() if value]
+    items += [f".{name} = {number(value)}" for name, value in call.integers.items() if value and name not in common]
     items += [f".{name} = {number(np.float32(value))}" for name, value in call.floats.items() if value]
     lines = [f"/* {call.operator}{made} */"]
     lines.append(f"static const struct {layer.kernel}_call layer_{place} = {{")

@@ -119,3 +119,9 @@ static float logarithm(float x) {
   square = m * m;
   return m + (p * m * square - 2.12194440e-4f * scale - 0.5f * square) + 0.693359375f * scale;
 }
+
+static int32_t leading_zeros(uint32_t value) {
+  int32_t count = 0;
+  while (count < 31 && !(value & ((uint32_t)0x80000000u >> count))) count++;
+  return count;
+}

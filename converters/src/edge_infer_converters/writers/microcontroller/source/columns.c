@@ -1,4 +1,4 @@
-/* Products of pairs of int16. A processor with DSP instructions takes two at once: it splits four weights into those at
+/* Products of pairs of int16. A processor with DSP instructions takes two at once: it splits four bytes into those at
    even and at odd places, so a column has its values in the order 0, 2, 1, 3. */
 #if defined(__ARM_FEATURE_DSP)
 #include <arm_acle.h>
@@ -8,8 +8,29 @@ static int32_t word_at(const void *place) {
   return word;
 }
 static int32_t even_weights(int32_t four) { return (int32_t)__sxtb16((uint32_t)four); }
-static int32_t odd_weights(int32_t four) { return (int32_t)__sxtb16(((uint32_t)four >> 8) | ((uint32_t)four << 24)); }
+static int32_t odd_weights(int32_t four) { return (int32_t)__sxtb16((uint32_t)four >> 8); }
+/* Of values their zero point is taken away by the same instruction: `zeros` is twice 0 - zero, as `both` makes it. */
+static int32_t both(int32_t value) { return (int32_t)(((uint32_t)value << 16) | ((uint32_t)value & 0xFFFFu)); }
+static int32_t even_values(int32_t zeros, int32_t four) { return (int32_t)__sxtab16((uint32_t)zeros, (uint32_t)four); }
+static int32_t odd_values(int32_t zeros, int32_t four) {
+  return (int32_t)__sxtab16((uint32_t)zeros, (uint32_t)four >> 8);
+}
 #endif
+
+#if defined(__ARM_FEATURE_DSP)
+static void put_word(void *place, int32_t word) { memcpy(place, &word, 4); }
+#endif
+
+/* `small_result` of `windows.c`: the bounds of int8 itself are one instruction. */
+static int8_t small_result(int32_t sum, int32_t multiplier, int32_t shift, int32_t zero, int32_t low, int32_t high) {
+  int32_t scaled = (int32_t)(((int64_t)(2 * sum) * multiplier + INT64_C(0x80000000)) >> 32);
+  int32_t half = INT32_C(1) << (-shift - 1);
+  scaled = ((scaled + (scaled >> 31) + half) >> -shift) + zero;
+#if defined(__ARM_FEATURE_DSP)
+  if (low == -128 && high == 127) return (int8_t)__ssat(scaled, 8);
+#endif
+  return (int8_t)least(most(scaled, low), high);
+}
 
 /* Add the products of two filters and two columns to the four sums. */
 static void four_sums(int32_t *sums, const int8_t *weights, const int8_t *others, const int16_t *first,
@@ -51,29 +72,35 @@ static int32_t sum_of(const int16_t *column, int32_t count) {
   return sum;
 }
 
-/* Write what one output sees into a column of int16, less the zero point; outside of the image that is 0. */
+/* Write what one output sees into a column of int16, less the zero point; outside of the image that is 0. The bytes lie
+   in the second half of the column first, each behind the place that it becomes. */
 static void gather_column(const struct convolution_int8_call *a, const int8_t *image, int32_t oy, int32_t ox,
                           int16_t *column) {
   struct span y = span_of(oy, a->stride_height, a->pad_top, a->dilation_height, a->kernel_height, a->input_height);
   struct span x = span_of(ox, a->stride_width, a->pad_left, a->dilation_width, a->kernel_width, a->input_width);
-  int32_t inputs = a->input_channels, zero = a->input_zero, ky, kx, i;
-  int16_t *to = column;
-  for (ky = 0; ky < a->kernel_height; ky++)
-    for (kx = 0; kx < a->kernel_width; kx++, to += inputs) {
-      const int8_t *from = image + ((y.start + ky * a->dilation_height) * a->input_width + x.start +
-                                    kx * a->dilation_width) * inputs;
-      if (ky < y.first || ky >= y.last || kx < x.first || kx >= x.last)
-        memset(to, 0, 2 * (uint32_t)inputs);
-      else
-        for (i = 0; i < inputs; i++) to[i] = (int16_t)(from[i] - zero);
-    }
+  int32_t inputs = a->input_channels, taps = a->kernel_height * a->kernel_width * inputs, ky, kx, k = 0;
+  int32_t run = a->dilation_width == 1 ? a->kernel_width : 1;
+  int8_t *bytes = (int8_t *)column + taps, *to = bytes;
+  const int8_t *from = bytes;
+  if (taps == inputs && y.first < y.last && x.first < x.last)
+    from = image + (y.start * a->input_width + x.start) * inputs;
+  else
+    for (ky = 0; ky < a->kernel_height; ky++)
+      for (kx = 0; kx < a->kernel_width; kx += run, to += run * inputs) {
+        int32_t first = most(x.first, kx), last = least(x.last, kx + run);
+        int32_t place = (y.start + ky * a->dilation_height) * a->input_width + x.start + first * a->dilation_width;
+        if (ky < y.first || ky >= y.last || last - first < run) memset(to, a->input_zero, (uint32_t)(run * inputs));
+        if (ky >= y.first && ky < y.last && first < last)
+          memcpy(to + (first - kx) * inputs, image + place * inputs, (uint32_t)((last - first) * inputs));
+      }
 #if defined(__ARM_FEATURE_DSP)
-  for (i = 0; i + 4 <= (int32_t)(to - column); i += 4) {
-    int16_t second = column[i + 1];
-    column[i + 1] = column[i + 2];
-    column[i + 2] = second;
+  for (; k + 4 <= taps; k += 4) {
+    int32_t four = word_at(from + k), zeros = both(-a->input_zero);
+    put_word(column + k, even_values(zeros, four));
+    put_word(column + k + 2, odd_values(zeros, four));
   }
 #endif
+  for (taps -= k; taps > 0; taps--, k++) column[k] = (int16_t)(from[k] - a->input_zero);
 }
 
 /* A convolution; a fully connected layer is one of 1 by 1. Weights are [outputs, height, width, inputs]. Two outputs
@@ -104,10 +131,16 @@ static void convolution_int8(const struct convolution_int8_call *a) {
         sums[2] = a->bias[n + more] - less;
         sums[3] = a->bias[n + more] - less_second;
         four_sums(sums, weights, weights + more * taps, columns, second, taps);
-        output[n] = RESULT(sums[0], n);
-        if (two) output[outputs + n] = RESULT(sums[1], n);
-        if (more) output[n + 1] = RESULT(sums[2], n + 1);
-        if (two && more) output[outputs + n + 1] = RESULT(sums[3], n + 1);
+        sums[0] = RESULT(sums[0], n);
+        sums[1] = RESULT(sums[1], n);
+        sums[2] = RESULT(sums[2], n + more);
+        sums[3] = RESULT(sums[3], n + more);
+        output[n] = (int8_t)sums[0];
+        output[n + more] = (int8_t)sums[2];
+        if (two) {
+          output[outputs + n] = (int8_t)sums[1];
+          output[outputs + n + more] = (int8_t)sums[3];
+        }
       }
       output += two ? 2 * outputs : outputs;
     }
@@ -117,8 +150,7 @@ static void convolution_int8(const struct convolution_int8_call *a) {
 /* A convolution of each channel alone, four channels at once. Weights are [height, width, channels]. */
 static void depthwise_int8(const struct depthwise_int8_call *a) {
   int32_t channels = a->input_channels, width = a->input_width, down = a->dilation_height * width * channels;
-  int32_t across = a->dilation_width * channels, zero = a->input_zero, weights_zero = a->weights_zero;
-  int32_t b, oy, ox, n, ky, kx;
+  int32_t across = a->dilation_width * channels, b, oy, ox, n, ky, kx;
   int8_t *output = a->output;
   for (b = 0; b < a->batch; b++) {
     const int8_t *image = (const int8_t *)a->input + b * a->input_height * width * channels;
@@ -131,15 +163,14 @@ static void depthwise_int8(const struct depthwise_int8_call *a) {
         n = 0;
         for (; n + 4 <= channels; n += 4) {
           int32_t s0 = a->bias[n], s1 = a->bias[n + 1], s2 = a->bias[n + 2], s3 = a->bias[n + 3];
-          for (ky = y.first; ky < y.last; ky++) {
-            const int8_t *value = first + n + (ky - y.first) * down;
-            const int8_t *weight = taps + n + (ky - y.first) * a->kernel_width * channels;
-            for (kx = x.first; kx < x.last; kx++, value += across, weight += channels) {
+          const int8_t *row = first + n, *weights = taps + n;
+          for (ky = y.first; ky < y.last; ky++, row += down, weights += a->kernel_width * channels) {
+            const int8_t *value = row, *weight = weights;
+            for (kx = x.last - x.first; kx > 0; kx--, value += across, weight += channels) {
 #if defined(__ARM_FEATURE_DSP)
-              if (weights_zero == 0) {
-                int32_t zeros = (int32_t)(((uint32_t)zero << 16) | ((uint32_t)zero & 0xFFFFu));
-                int32_t v = word_at(value), w = word_at(weight);
-                int32_t v02 = __ssub16(even_weights(v), zeros), v13 = __ssub16(odd_weights(v), zeros);
+              if (a->weights_zero == 0) {
+                int32_t v = word_at(value), w = word_at(weight), zeros = both(-a->input_zero);
+                int32_t v02 = even_values(zeros, v), v13 = odd_values(zeros, v);
                 int32_t w02 = even_weights(w), w13 = odd_weights(w);
                 s0 = __smlabb(v02, w02, s0);
                 s1 = __smlabb(v13, w13, s1);
@@ -148,16 +179,20 @@ static void depthwise_int8(const struct depthwise_int8_call *a) {
                 continue;
               }
 #endif
-              s0 += (value[0] - zero) * (weight[0] - weights_zero);
-              s1 += (value[1] - zero) * (weight[1] - weights_zero);
-              s2 += (value[2] - zero) * (weight[2] - weights_zero);
-              s3 += (value[3] - zero) * (weight[3] - weights_zero);
+              s0 += (value[0] - a->input_zero) * (weight[0] - a->weights_zero);
+              s1 += (value[1] - a->input_zero) * (weight[1] - a->weights_zero);
+              s2 += (value[2] - a->input_zero) * (weight[2] - a->weights_zero);
+              s3 += (value[3] - a->input_zero) * (weight[3] - a->weights_zero);
             }
           }
-          output[n] = RESULT(s0, n);
-          output[n + 1] = RESULT(s1, n + 1);
-          output[n + 2] = RESULT(s2, n + 2);
-          output[n + 3] = RESULT(s3, n + 3);
+          s0 = RESULT(s0, n);
+          s1 = RESULT(s1, n + 1);
+          s2 = RESULT(s2, n + 2);
+          s3 = RESULT(s3, n + 3);
+          output[n] = (int8_t)s0;
+          output[n + 1] = (int8_t)s1;
+          output[n + 2] = (int8_t)s2;
+          output[n + 3] = (int8_t)s3;
         }
         for (; n < channels; n++) {
           int32_t sum = a->bias[n];
@@ -165,7 +200,7 @@ static void depthwise_int8(const struct depthwise_int8_call *a) {
             const int8_t *value = first + n + (ky - y.first) * down;
             const int8_t *weight = taps + n + (ky - y.first) * a->kernel_width * channels;
             for (kx = x.first; kx < x.last; kx++, value += across, weight += channels)
-              sum += (*value - zero) * (*weight - weights_zero);
+              sum += (*value - a->input_zero) * (*weight - a->weights_zero);
           }
           output[n] = RESULT(sum, n);
         }
@@ -174,27 +209,34 @@ static void depthwise_int8(const struct depthwise_int8_call *a) {
   }
 }
 
-/* A fully connected layer: the rows of an image are the rows of a matrix. Weights are [outputs, inputs]. */
+/* A fully connected layer, two outputs at once: the rows of an image are the rows of a matrix. Weights are
+   [outputs, inputs]. */
 static void connected_int8(const struct connected_int8_call *a) {
-  int32_t inputs = a->input_channels, outputs = a->output_channels, zero = a->input_zero, rows, n, k;
+  int32_t inputs = a->input_channels, outputs = a->output_channels, rows, n, k;
   const int8_t *input = a->input;
   int8_t *output = a->output;
-  for (rows = a->batch * a->output_height; rows > 0; rows--, input += inputs)
-    for (n = 0; n < outputs; n++) {
-      const int8_t *weights = (const int8_t *)a->weights + n * inputs;
-      int32_t sum = a->bias[n];
+  for (rows = a->batch * a->output_height; rows > 0; rows--, input += inputs, output += outputs)
+    for (n = 0; n < outputs; n += 2) {
+      int32_t more = n + 1 < outputs, sum = a->bias[n], second = a->bias[n + more];
+      const int8_t *weights = (const int8_t *)a->weights + n * inputs, *others = weights + more * inputs;
       k = 0;
 #if defined(__ARM_FEATURE_DSP)
-      if (a->weights_zero == 0) {
-        int32_t zeros = (int32_t)(((uint32_t)zero << 16) | ((uint32_t)zero & 0xFFFFu));
+      if (a->weights_zero == 0)
         for (; k + 4 <= inputs; k += 4) {
-          int32_t v = word_at(input + k), w = word_at(weights + k);
-          sum = __smlad(__ssub16(even_weights(v), zeros), even_weights(w), sum);
-          sum = __smlad(__ssub16(odd_weights(v), zeros), odd_weights(w), sum);
+          int32_t v = word_at(input + k), w = word_at(weights + k), u = word_at(others + k);
+          int32_t zeros = both(-a->input_zero), even = even_values(zeros, v), odd = odd_values(zeros, v);
+          sum = __smlad(even, even_weights(w), sum);
+          sum = __smlad(odd, odd_weights(w), sum);
+          second = __smlad(even, even_weights(u), second);
+          second = __smlad(odd, odd_weights(u), second);
         }
-      }
 #endif
-      for (; k < inputs; k++) sum += (input[k] - zero) * (weights[k] - a->weights_zero);
-      *output++ = RESULT(sum, n);
+      for (; k < inputs; k++) {
+        int32_t value = input[k] - a->input_zero;
+        sum += value * (weights[k] - a->weights_zero);
+        second += value * (others[k] - a->weights_zero);
+      }
+      output[n] = RESULT(sum, n);
+      if (more) output[n + 1] = RESULT(second, n + 1);
     }
 }

@@ -14,6 +14,13 @@ static int8_t fixed_result(int32_t sum, int32_t multiplier, int32_t shift, int32
   return (int8_t)least(most(scaled_twice(sum, multiplier, shift) + zero, low), high);
 }
 
+/* The same where |sum| < 2^30 and all shifts are to the right, as they are of every call here. */
+static int8_t small_result(int32_t sum, int32_t multiplier, int32_t shift, int32_t zero, int32_t low, int32_t high) {
+  int32_t scaled = (int32_t)(((int64_t)(2 * sum) * multiplier + INT64_C(0x80000000)) >> 32);
+  int32_t half = INT32_C(1) << (-shift - 1);
+  return (int8_t)least(most(((scaled + (scaled >> 31) + half) >> -shift) + zero, low), high);
+}
+
 static int8_t once_result(int32_t sum, int32_t multiplier, int32_t shift, int32_t zero, int32_t low, int32_t high) {
   return (int8_t)least(most(scaled_once(sum, multiplier, shift) + zero, low), high);
 }
@@ -63,8 +70,7 @@ static void convolution_int8(const struct convolution_int8_call *a) {
 /* A convolution of each channel alone. Weights are [height, width, channels]. */
 static void depthwise_int8(const struct depthwise_int8_call *a) {
   int32_t channels = a->input_channels, width = a->input_width, down = a->dilation_height * width * channels;
-  int32_t across = a->dilation_width * channels, zero = a->input_zero, weights_zero = a->weights_zero;
-  int32_t b, oy, ox, n, ky, kx;
+  int32_t across = a->dilation_width * channels, b, oy, ox, n, ky, kx;
   int8_t *output = a->output;
   for (b = 0; b < a->batch; b++) {
     const int8_t *image = (const int8_t *)a->input + b * a->input_height * width * channels;
@@ -80,7 +86,7 @@ static void depthwise_int8(const struct depthwise_int8_call *a) {
             const int8_t *value = first + n + (ky - y.first) * down;
             const int8_t *weight = taps + n + (ky - y.first) * a->kernel_width * channels;
             for (kx = x.first; kx < x.last; kx++, value += across, weight += channels)
-              sum += (*value - zero) * (*weight - weights_zero);
+              sum += (*value - a->input_zero) * (*weight - a->weights_zero);
           }
           *output++ = RESULT(sum, n);
         }

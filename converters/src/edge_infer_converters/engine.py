@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from edge_infer.errors import ConversionError, UnsupportedModel
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     import numpy as np
     import onnxruntime
 
-    from edge_infer_converters.passes.weights_in_files import WeightsInFiles
+
+class _WeightsInFiles(Protocol):
+    def give_to(self, options: onnxruntime.SessionOptions) -> list[object]:
+        """Let a session read the tensors where they lie; return what must live as long as it."""
 
 
 def fast_session(
@@ -59,7 +62,7 @@ def make_session(
     *,
     optimised: bool = False,
     is_large: bool = False,
-    in_files: WeightsInFiles | None = None,
+    in_files: _WeightsInFiles | None = None,
 ) -> onnxruntime.InferenceSession:
     """Load a model into ONNX Runtime with one thread and, unless asked for, no optimisation.
 

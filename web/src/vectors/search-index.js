@@ -50,7 +50,7 @@ export class SearchIndex {
     this.segments = segments;
     this.alive = alive;
     this.embed = embed;
-    /** What brought it from a store; undefined where it is of none. @type {import("../page/follow.js").Update | undefined} */
+    /** What brought it from a store; undefined where it is of none. @type {import("../sync/pull.js").Update | undefined} */
     this.update = undefined;
   }
 

@@ -22,6 +22,7 @@ _OPTIONS = {
     "is_cached": "--no-cache",
     "keep_names": "--keep-names",
     "prunes": "--prune-dead-channels",
+    "measures_layers": "--layers",
     "prunes_weak": "--prune",
     "transport": "--transport",
     "goldens": "--goldens",

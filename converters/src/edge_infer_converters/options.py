@@ -229,6 +229,12 @@ OPTIONS = (
         "allow_baked", "bool", "Keep a decision or a size that an export took from its example inputs.", default=False
     ),
     _recipe("opset", "int | None", "Write ONNX's operator set N instead of the source's own.", unit="N"),
+    _recipe(
+        "layers",
+        "bool",
+        "Measure the layers of static int8 too, each alone in 8 bits: they join the table of layers, worst first.",
+        default=False,
+    ),
     _file("report", "Also write an HTML page about the conversion, such as report.html."),
     _recipe("prune_dead_channels", "bool", "Remove channels that are the same for every input.", default=False),
     _recipe(

@@ -1,7 +1,7 @@
 """Decoding, prefill and eight streams beside llama.cpp and onnxruntime-genai, in one run, all with the same weights.
 
     python -m venv PEERS && PEERS/bin/pip install llama-cpp-python onnxruntime-genai gguf  # compiles
-    python benchmarks/generate_llama.py PEERS/bin/python [--genai FOLDER] [--quick] [--json]
+    python benchmarks/generate_llama.py PEERS/bin/python [--genai FOLDER] [--only fp32] [--quick] [--json]
 
 The model is that of `generate.py`: a random 47M Llama, here as a Hugging Face folder, which our `convert` and the
 peers' tools read. `--genai` is what onnxruntime-genai's builder made of that folder (`--keep FOLDER` leaves it there;
@@ -162,7 +162,8 @@ def main() -> None:
     parser.add_argument("python", help="the interpreter of the peers' environment")
     parser.add_argument("--genai", type=Path, help="what onnxruntime-genai's builder made")
     parser.add_argument("--keep", type=Path, help="where the model's files stay")
-    parser.add_argument("--quick", action="store_true", help="three rounds of int4 in place of seven")
+    parser.add_argument("--only", choices=("int4", "int8", "fp32"), help="one precision in place of all")
+    parser.add_argument("--quick", action="store_true", help="three rounds, of int4 unless --only says another")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     given = parser.parse_args()
     rounds = 3 if given.quick else 7
@@ -176,7 +177,8 @@ def main() -> None:
         child = str(_HERE / "generate_llama_side.py")
         if not (place / "f32.gguf").exists():
             subprocess.run([given.python, child, "write", folder, place], check=True)
-        pairs = [("int4", "q4_0"), ("int8", "q8_0"), ("fp32", "f32")][: 1 if given.quick else 3]
+        only = given.only or ("int4" if given.quick else None)
+        pairs = [one for one in (("int4", "q4_0"), ("int8", "q8_0"), ("fp32", "f32")) if only in (None, one[0])]
         sides: dict[str, Side] = {}
         for ours, theirs in pairs:
             sides[ours] = Side(ours, [sys.executable, child, "ours", str(bundle), ours])

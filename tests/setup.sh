@@ -41,6 +41,12 @@ if [ ! -x /usr/sbin/nginx ]; then
   as_root systemctl disable --now nginx >/dev/null 2>&1 || true
 fi
 
+# An example makes containers by it; longer tests than those of `make test`.
+if [ "${1:-}" = all ] && ! command -v mmdebstrap >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mmdebstrap uidmap
+fi
+
 # The registry that `publish oci://` is tested against.
 if ! command -v docker-registry >/dev/null; then
   as_root apt-get update -q

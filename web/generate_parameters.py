@@ -25,7 +25,8 @@ _HEADER = """\
  * that the caller of a pipeline may give.
  */
 
-/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names" | "texts" | "lists"} Kind */
+/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers"} PlainKind */
+/** @typedef {PlainKind | "names" | "texts" | "lists" | "expressions"} Kind */
 /**
  * @typedef {object} Declared
  * @property {Kind} kind

@@ -125,7 +125,7 @@ def main() -> int:
 
 
 def _is_current(packages: dict[str, str], own: dict[str, bytes]) -> bool:
-    """Tell whether this very script put these versions there, and all is still there."""
+    """Tell whether this very script and list put these versions there, and all is still there."""
     try:
         versions = json.loads((VENDOR / "versions.json").read_bytes())
         return bool(
@@ -140,7 +140,8 @@ def _is_current(packages: dict[str, str], own: dict[str, bytes]) -> bool:
 
 
 def _script() -> str:
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    """Return the digest of this script and of the list it reads."""
+    return hashlib.sha256(Path(__file__).read_bytes() + (WEB / "engine-files.json").read_bytes()).hexdigest()
 
 
 def _micropip_wheel() -> bytes | None:

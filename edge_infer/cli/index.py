@@ -1,9 +1,10 @@
-"""`edge-infer index`: build an index from documents, change it and search it."""
+"""`edge-infer index`: build an index from documents or images, change it and search it."""
 
 from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edge_infer.vectors.documents import Piece
+    from edge_infer.vectors.embedder import Embedder
     from edge_infer.vectors.index import Index
 
 _index = click.argument("location", metavar="INDEX")
@@ -89,14 +91,17 @@ def build(
 ) -> None:
     """Build an index from documents: .txt, .md, .html, .jsonl and .csv, or folders of them.
 
+    With a bundle for image-feature-extraction it is one of images: .jpg, .png, .webp, .gif and .bmp.
+
     Where the index is there already, by the same model, it goes on: pieces that are in it are not embedded again. So an
     interrupted build is repeated. The vectors are made by the variant with float weights, unless --variant is given.
     """
     from edge_infer.vectors.embedder import Embedder, float_variant
     from edge_infer.vectors.index import Index
 
-    pieces, sources = _read(documents, chunk_chars, text_field)
     bundle = Bundle.open(model)
+    images = bundle.manifest.task == "image-feature-extraction"
+    pieces, sources = _read(documents, chunk_chars, text_field, images=images)
     chosen = variant or float_variant(bundle)
     with Embedder(bundle, query_prefix, document_prefix, **({"variant": chosen} if chosen else {})) as embedder:
         embedding = embedder.embedding()
@@ -108,7 +113,7 @@ def build(
                     hint="remove it, or give another name by -o",
                 )
         else:
-            dimension = len(embedder.documents([pieces[0].text])[0])
+            dimension = _dimension(embedder, pieces)
             made = Index.create(
                 target, dimension, metric, rows=rows, words=not no_words, embedding=embedding, model=model
             )
@@ -129,8 +134,9 @@ def add(location: str, documents: Sequence[str], model: str | None, chunk_chars:
     """Add documents, or what has changed in them: pieces that are there already are not embedded again."""
     from edge_infer.vectors.index import Index
 
-    pieces, sources = _read(documents, chunk_chars, text_field)
-    _fill(Index.open(location, model=model), pieces, sources)
+    opened = Index.open(location, model=model)
+    pieces, sources = _read(documents, chunk_chars, text_field, images=opened.embedder.is_of_images)
+    _fill(opened, pieces, sources)
 
 
 @index.command()
@@ -189,11 +195,12 @@ def search(
     model: str | None,
     as_json: bool,
 ) -> None:
-    """Find the entries nearest to a QUERY."""
+    """Find the entries nearest to a QUERY: a text, or of an index of images the path of one."""
     from edge_infer.vectors.index import Index
 
     opened = Index.open(location, model=model)
-    hits = opened.search(query, count, where=_conditions(where), full_scan=full_scan, mode=mode)
+    asked = Path(query) if mode == "vectors" and opened.embedder.is_of_images else query
+    hits = opened.search(asked, count, where=_conditions(where), full_scan=full_scan, mode=mode)
     if as_json:
         output.data_json([hit._asdict() for hit in hits])
         return
@@ -235,10 +242,22 @@ def info(location: str, with_recall: bool, as_json: bool) -> None:
         )
 
 
-def _read(documents: Sequence[str], most: int, field: str | None) -> tuple[list[Piece], list[str]]:
+def _dimension(embedder: Embedder, pieces: Sequence[Piece]) -> int:
+    """Return the length of the vectors of a model.
+
+    Raises:
+        InputError: None of the images can be read.
+    """
+    for piece in pieces:
+        with suppress(InputError):
+            return len(embedder.vector(piece))
+    raise InputError("none of the images can be read", hint="give others")
+
+
+def _read(documents: Sequence[str], most: int, field: str | None, *, images: bool) -> tuple[list[Piece], list[str]]:
     from edge_infer.vectors.documents import find_documents, pieces_of
 
-    paths = find_documents(documents)
+    paths = find_documents(documents, images=images)
     pieces = [*pieces_of(paths, most, field)]
     if not pieces:
         raise InputError("the documents hold no text", hint="give others")
@@ -250,6 +269,8 @@ def _fill(opened: Index, pieces: Sequence[Piece], sources: Sequence[str]) -> Non
 
     with output.progress("Embedding", len(pieces)) as advance:
         done = fill(opened, pieces, sources, advance)
+    for source, reason in done.unread.items():
+        output.warn(f"`{source}` is left out: {reason}")
     output.talk(f"Added {done.added:,} pieces, kept {done.kept:,}, removed {done.removed:,}")
 
 

@@ -40,7 +40,7 @@ def publish(
     keys: Path,
     as_json: bool,
 ) -> None:
-    """Publish a BUNDLE folder into a STORE: a folder that any web server can host, s3://BUCKET/PREFIX or oci://HOST/NAME.
+    """Publish a BUNDLE, or an index, into a STORE: a folder that any web server can host, s3://BUCKET/PREFIX or oci://HOST/NAME.
 
     Writes the full pack, the differences to the last three versions where they are worth it, and signs them. Make the
     store and its keys first: `edge-infer store keys init STORE --keys DIR`. With --stage only a share of the devices
@@ -53,11 +53,13 @@ def publish(
     from edge_infer.sync.publish import publish as publish_bundle
     from edge_infer.sync.publisher import published
     from edge_infer.sync.stage import WHOLE, parse_share
+    from edge_infer.vectors.published import contents_of, is_index
 
     part = parse_share(stage)
     with published(store) as repository:
+        what = contents_of(bundle) if is_index(bundle) else bundle
         done = publish_bundle(
-            bundle, repository, keys, version=version, share=part, encrypt_to=encrypt_to, in_clear=in_clear
+            what, repository, keys, version=version, share=part, encrypt_to=encrypt_to, in_clear=in_clear
         )
     revision = done.revision
     if as_json:

@@ -188,10 +188,13 @@ def _pull(
     from edge_infer.sync.client import pull as pull_model
     from edge_infer.sync.client import split_address
     from edge_infer.sync.device import DeviceStore
+    from edge_infer.vectors.published import index_trial, is_index
     from edge_infer.verify.chains import chain_trial
 
     def try_it(path: Path) -> None:
-        if Bundle.open(path, key=choice["key"]).manifest.chain is not None:
+        if is_index(path):
+            index_trial(path)
+        elif Bundle.open(path, key=choice["key"]).manifest.chain is not None:
             chain_trial(path, choice["key"])
         else:
             trial(path, LoadOptions(**choice))

@@ -131,9 +131,7 @@ class Live(NamedTuple):
 
 def _answers(run: Pipeline, live: Live, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if live.camera is not None:
-        from edge_infer.tasks.live.camera import frames
-
-        for answered in run(frames(live.camera), **given):
+        for answered in run.watch(live.camera, **given):
             yield {"answer": answered}
         return
     source = None

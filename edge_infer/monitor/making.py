@@ -124,7 +124,7 @@ def described(definition: Definition) -> tuple[dict[str, list[str]], dict[str, l
     categories: dict[str, list[str]] = {}
     for tensor, chain in definition.inputs.items():
         for step in chain:
-            if step.name == "tabular.columns":
+            if step.name in ("tabular.columns", "tabular.derive"):
                 names[tensor] = list(step.parameters["names"])
             if step.name == "tabular.categories":
                 categories |= {name: [str(one) for one in known] for name, known in step.parameters["values"].items()}

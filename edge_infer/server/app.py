@@ -309,7 +309,7 @@ def create_app(
     searched = ServedIndexes(indexes or {})
     searches = SearchEndpoint(context, searched, predictions, limits.max_body_bytes, limits.batch.max_answer_bytes)
     texts = GenerateEndpoint(context, limits.max_body_bytes, headers)
-    turns = None if keys.is_open else Turns(keys)
+    turns = None if keys.is_open else Turns(keys, context.bounds)
     streams = StreamEndpoint(
         context,
         headers,

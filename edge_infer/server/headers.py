@@ -27,6 +27,8 @@ _MAX_ECHO = 128
 REFUSED = "edge_infer.refused"
 #: Where the server says in a request's scope how to ask whether the client left; other ASGI servers do not.
 IS_GONE = "edge_infer.is_gone"
+#: Where the application says in a request's scope which version answers it.
+ANSWERING = "edge_infer.answering"
 #: What may not be sent back in a header: https://www.rfc-editor.org/rfc/rfc9110#section-5.5
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from re import fullmatch
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.bundle.manifest import MANIFEST_NAME, check_path
+from edge_infer.bundle.manifest import check_path
 from edge_infer.errors import InputError, IntegrityError, StoreError
 from edge_infer.platform.posix import lock_alone
 from edge_infer.sync.disk import Disk
-from edge_infer.sync.revision import File
+from edge_infer.sync.revision import File, head_of
 from edge_infer.sync.trust import Floor
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Installed(NamedTuple):
 
     @property
     def bundle(self) -> str:
-        """The bundle's revision: the sha256 of its `manifest.json`."""
-        return next(file.sha256 for file in self.files if file.path == MANIFEST_NAME)
+        """The bundle's revision: the sha256 of its `manifest.json`, or of the `index.json` of an index."""
+        return head_of(self.files).sha256
 
 
 class Record(NamedTuple):

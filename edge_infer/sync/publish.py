@@ -1,4 +1,4 @@
-"""Publish a bundle into a store: its full pack, the deltas from the last versions that are worth it, and signatures."""
+"""Publish a bundle or an index into a store: full pack, deltas from the last versions where worth it, signatures."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ if TYPE_CHECKING:
 MAX_SHARE = 0.6
 
 
+class Contents(NamedTuple):
+    """What becomes a version.
+
+    Attributes:
+        name: The model's name in the store.
+        version: What it is called where nobody says.
+        files: Every file by its path, checked.
+        why_clear: Why it cannot be encrypted; empty where it can.
+    """
+
+    name: str
+    version: str
+    files: dict[str, bytes]
+    why_clear: str = ""
+
+
 class Published(NamedTuple):
     """The result of publishing.
 
@@ -37,7 +53,7 @@ class Published(NamedTuple):
 
 
 def publish(
-    bundle: Path,
+    bundle: Path | Contents,
     store: Repository,
     keys: Path,
     *,
@@ -49,7 +65,7 @@ def publish(
     """Publish a bundle folder as the newest revision of its model.
 
     Args:
-        bundle: The bundle's folder.
+        bundle: The bundle's folder; or the contents of something else, such as of an index.
         store: The store.
         keys: The folder of the keys of targets, snapshot and timestamp.
         version: What to call it; None for the manifest's word.
@@ -63,26 +79,27 @@ def publish(
         EncryptedError: The key file is none.
         StoreError: The store or a key is missing or damaged, or this very bundle is the newest already.
     """
-    files, manifest = read_bundle(bundle)
+    contents = bundle if isinstance(bundle, Contents) else contents_of(bundle)
+    name, files = contents.name, contents.files
     ring = KeyRing() if encrypt_to is None else KeyRing.of(encrypt_to)
     key = None if encrypt_to is None else ring.first
-    if key is not None and any(variant.external for variant in manifest.variants):
+    if key is not None and contents.why_clear:
         raise BundleError(
-            f"`{bundle}` has external data, which engines read from files in clear: it cannot be encrypted",
+            f"`{name}` {contents.why_clear}: it cannot be encrypted",
             hint="convert the model into one file, or publish it in clear",
         )
     sealed = files if key is None else {path: seal(data, key) for path, data in files.items()}
     listed = tuple(File(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in sorted(sealed.items()))
-    before = store.offered(manifest.name)
+    before = store.offered(name)
     older = [] if before is None else [store.revision(digest) for digest in before.bases]
     if older and older[0].files == listed:
         raise StoreError(
-            f"This bundle is the newest of `{manifest.name}` already: version {older[0].version}",
+            f"This bundle is the newest of `{name}` already: version {older[0].version}",
             hint="edge-infer store refresh STORE signs it again",
         )
     if older and older[0].key and key is None and not in_clear:
         raise StoreError(
-            f"The version of `{manifest.name}` before is encrypted, this one would lie in the store in clear",
+            f"The version of `{name}` before is encrypted, this one would lie in the store in clear",
             hint="--encrypt-to KEYFILE, or --in-clear",
         )
     pack = _kept(store, _sealed(write_pack(files), key))
@@ -100,8 +117,8 @@ def publish(
         else:
             said.append((old.version, None))
     revision = Revision(
-        manifest.name,
-        version or manifest.version,
+        name,
+        version or contents.version,
         older[0].sequence + 1 if older else 1,
         store.now_s,
         listed,
@@ -111,6 +128,18 @@ def publish(
     )
     store.offer(revision, keys, share)
     return Published(revision, tuple(said))
+
+
+def contents_of(folder: Path) -> Contents:
+    """Return what a bundle folder is published as.
+
+    Raises:
+        BundleError: It is not a bundle folder, or an encrypted one, or a file is not the one the manifest names.
+    """
+    files, manifest = read_bundle(folder)
+    has_external = any(variant.external for variant in manifest.variants)
+    why_clear = "has external data, which engines read from files in clear" if has_external else ""
+    return Contents(manifest.name, manifest.version, files, why_clear)
 
 
 def read_bundle(folder: Path) -> tuple[dict[str, bytes], Manifest]:

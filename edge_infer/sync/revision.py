@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from re import fullmatch
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, PART_SIZE, check_path
 from edge_infer.errors import ManifestError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FORMAT = 1
 #: That of a revision whose files are encrypted, which a client that cannot open them has to refuse.
@@ -16,6 +19,8 @@ FORMAT_ENCRYPTED = 2
 MAX_REVISION_BYTES = 16 * 2**20
 #: What files and packs are encrypted by: the format of `edge_infer.bundle.sealed`.
 CIPHER = "EISEAL01"
+#: The file that names all others: that of a bundle, or of an index.
+HEADS = (MANIFEST_NAME, "index.json")
 _HEX = r"[0-9a-f]{64}"
 
 
@@ -73,8 +78,8 @@ class Revision(NamedTuple):
 
     @property
     def bundle(self) -> str:
-        """The bundle's revision: the sha256 of its `manifest.json`."""
-        return next(file.sha256 for file in self.files if file.path == MANIFEST_NAME)
+        """The bundle's revision: the sha256 of its `manifest.json`, or of the `index.json` of an index."""
+        return head_of(self.files).sha256
 
     @property
     def size(self) -> int:
@@ -128,9 +133,14 @@ class Revision(NamedTuple):
         except (ValueError, KeyError, TypeError, RecursionError, ManifestError) as error:
             raise StoreError(f"The revision is malformed: {error}", hint="publish the model again") from error
         paths = [file.path for file in files]
-        if len(set(paths)) != len(paths) or MANIFEST_NAME not in paths or revision.pack.base:
+        if len(set(paths)) != len(paths) or not set(HEADS) & set(paths) or revision.pack.base:
             raise StoreError("The revision names a file twice, or has no manifest or no full pack")
         return revision
+
+
+def head_of(files: Iterable[File]) -> File:
+    """Return the file that names all others; those of a revision have one."""
+    return min((file for file in files if file.path in HEADS), key=lambda file: HEADS.index(file.path))
 
 
 def _object_json(one: Object) -> dict[str, Any]:

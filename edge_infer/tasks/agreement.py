@@ -56,6 +56,8 @@ def difference(expected: Any, got: Any, least: float = 0.0) -> str:
 def _difference(expected: Any, got: Any, least: float) -> str:
     if isinstance(expected, dict) and "values" in expected:
         return _of_tensors(expected, got)
+    if isinstance(expected, dict) and "points" in expected:
+        return _of_pictures(expected, got)
     if isinstance(expected, dict) and "scores" in expected:
         pairs = [
             [{"label": label, "score": score} for label, score in zip(one["labels"], one["scores"], strict=True)]
@@ -67,6 +69,9 @@ def _difference(expected: Any, got: Any, least: float) -> str:
     if _is_number(expected) and _is_number(got):
         is_off = abs(got - expected) > SCORE * max(abs(expected), abs(got)) + _TINY
         return f"{got:.6g}, expected {expected:.6g}" if is_off else ""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        names = dict.fromkeys((*expected, *got))
+        return next(filter(None, (_difference(expected.get(name), got.get(name), least) for name in names)), "")
     if not isinstance(expected, list):
         return "" if expected == got else f"{_shown(got)}, expected {_shown(expected)}"
     kinds = [one for one in (*expected, *got) if isinstance(one, dict)]
@@ -94,6 +99,14 @@ def _of_tensors(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str:
     largest = max(map(abs, expected["values"]), default=0.0)
     worst = max((abs(a - b) for a, b in zip(expected["values"], got["values"], strict=True)), default=0.0)
     return f"a value is {worst:.3g} off, with the largest at {largest:.3g}" if worst > SCORE * largest else ""
+
+
+def _of_pictures(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str:
+    """Compare pictures of one size; a few points may be there or not."""
+    if (expected["width"], expected["height"]) != (got["width"], got["height"]):
+        return f"a picture of {got['width']} x {got['height']}, expected {expected['width']} x {expected['height']}"
+    apart = sum(a != b for a, b in zip(expected["points"], got["points"], strict=True))
+    return f"a picture differs at {apart} of {_GRID**2} points" if apart > (1 - OVERLAP) * _GRID**2 else ""
 
 
 def _of_classes(expected: Sequence[Any], got: Sequence[Any], name: str) -> str:

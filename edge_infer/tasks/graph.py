@@ -58,8 +58,9 @@ class Graph:
         """Run it on one raw input's tensors.
 
         Args:
-            tensors: A tensor for each of its inputs. One that lacks the first dimension gets it, of 1, and then the
-                outputs lose theirs.
+            tensors: A tensor for each of its inputs. One that lacks the first dimension gets it, of 1; outputs whose
+                spec begins with the same dimension lose it again. Whatever else begins with 1, such as the list of the
+                boxes that were found, stays.
 
         Raises:
             InputError: A tensor does not fit.
@@ -67,9 +68,9 @@ class Graph:
         """
         feeds = {spec.name: joined([tensors[spec.name]], spec, 0) for spec in self.inputs}
         outputs: dict[str, Tensor] = self._session.run(feeds)
-        if all(len(feeds[name].shape) == len(tensors[name].shape) for name in feeds):
-            return outputs
-        return {name: row_of(one, 0) if one.shape and one.shape[0] == 1 else one for name, one in outputs.items()}
+        added = {spec.shape[0] for spec in self.inputs if len(feeds[spec.name].shape) > len(tensors[spec.name].shape)}
+        alike = {spec.name for spec in self.outputs if spec.shape and spec.shape[0] in added}
+        return {name: row_of(one, 0) if name in alike and one.shape[0] == 1 else one for name, one in outputs.items()}
 
     def close(self) -> None:
         """Give the engine's memory back."""

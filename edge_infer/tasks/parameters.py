@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, Literal
 
-    Kind = Literal["whole", "real", "choice", "flag", "text", "numbers", "names", "texts", "lists"]
+    Kind = Literal["whole", "real", "choice", "flag", "text", "numbers", "names", "texts", "lists", "expressions"]
 
 #: The default of a parameter that a step must be given.
 REQUIRED: Any = object()
@@ -27,6 +27,7 @@ _WORDS = {
     "names": "an object of texts",
     "texts": "a list of texts",
     "lists": "an object of lists of texts or numbers",
+    "expressions": "a list of expressions",
 }
 
 
@@ -35,8 +36,9 @@ class Parameter:
 
     Args:
         kind: `whole`, `real`, `choice` (one of `choices`), `flag`, `text`, `numbers` (a list of them), `names` (an
-            object whose values are texts, such as the tensors that a step reads), `texts` (a list of them) or `lists`
-            (an object whose values are lists of texts or numbers, such as the categories of columns).
+            object whose values are texts, such as the tensors that a step reads), `texts` (a list of them), `lists`
+            (an object whose values are lists of texts or numbers, such as the categories of columns) or `expressions`
+            (a list whose values the step itself checks).
         default: What it is where it is not given; `REQUIRED` for what must be given; None for "none".
         low: The lowest number that is allowed.
         high: The highest.
@@ -101,6 +103,8 @@ class Parameter:
             return _is_list(value, str) and self.length in (None, len(value))
         if self.kind == "lists":
             return isinstance(value, dict) and all(_is_list(one, (str, int, float)) for one in value.values())
+        if self.kind == "expressions":
+            return isinstance(value, list) and len(value) <= MAX_LIST
         if self.kind == "numbers":
             is_long = not isinstance(value, list) or len(value) > MAX_LIST
             return not is_long and self.length in (None, len(value)) and all(map(self._is_in_range, value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,17 +68,22 @@ def pipeline(
         paired: Pipeline = opener(own)(found, task, options)
         return paired
     try:
-        made = Pipeline(load(found, **_with_tensors(options)), task)
+        session = load(found, **_with_tensors(options))
     except BackendUnavailable as error:
         if error.details.get("formats") != ["decoder"]:
             raise
         # No session runs it, because it generates text.
         generating: Pipeline = opener("text-generation")(found, task, options)
         return generating
-    if options.get("self_test"):
-        from edge_infer.tasks.vectors import prove
+    with ExitStack() as opened:
+        opened.callback(session.close)
+        made = Pipeline(session, task)
+        opened.callback(made.steps.close)
+        if options.get("self_test"):
+            from edge_infer.tasks.vectors import prove
 
-        prove(made)
+            prove(made)
+        opened.pop_all()
     return made
 
 
@@ -96,19 +102,23 @@ async def pipeline_async(
         paired: Pipeline = await opener(own, is_async=True)(found, task, options)
         return paired
     try:
-        made = Pipeline(await load_async(found, **_with_tensors(options)), task)
+        session = await load_async(found, **_with_tensors(options))
     except BackendUnavailable as error:
         if error.details.get("formats") != ["decoder"]:
             raise
-    else:
+        # No session runs it, because it generates text.
+        generating: Pipeline = await opener("text-generation", is_async=True)(found, task, options)
+        return generating
+    with ExitStack() as opened:
+        opened.callback(session.close)
+        made = Pipeline(session, task)
+        opened.callback(made.steps.close)
         if options.get("self_test"):
             from edge_infer.tasks.vectors import prove_async
 
             await prove_async(made)
-        return made
-    # No session runs it, because it generates text.
-    generating: Pipeline = await opener("text-generation", is_async=True)(found, task, options)
-    return generating
+        opened.pop_all()
+    return made
 
 
 def _own_task(bundle: str | os.PathLike[str] | Bundle) -> str | None:
@@ -230,6 +240,24 @@ class Pipeline:
             raise UnsupportedError(f"{self.task} takes no sound", hint="pipeline(...)(inputs)")
         check_arguments(self.definition, arguments)
         return listen(self, blocks_of(self, source), arguments)
+
+    def watch(self, camera: int | str = 0, **arguments: Any) -> Iterator[Any]:
+        """Answer the newest picture of a camera, again and again: one that comes while the model runs is dropped.
+
+        Args:
+            camera: Its number, or what OpenCV opens: a file of a video, or the URL of a stream.
+            arguments: What the task's steps take.
+
+        Raises:
+            InputError: An argument is unknown; with the first answer, there is no such camera.
+            UnsupportedError: The task takes no image; with the first answer, neither OpenCV nor picamera2 is there.
+        """
+        from edge_infer.tasks.live.camera import frames
+
+        if self._task.takes != "image":
+            raise UnsupportedError(f"{self.task} takes no image", hint="pipeline(...)(inputs)")
+        self._check(arguments)
+        return self._each(frames(camera), arguments)
 
     def answer(self, values: Sequence[Any], arguments: dict[str, Any], shared: Shared) -> list[Any]:
         """Answer raw inputs that are there at the same time, as a chain has them.

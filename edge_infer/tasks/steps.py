@@ -80,6 +80,7 @@ STEPS = {
     "tabular.categories": Flow(_TABLE, "table"),
     "tabular.clip": Flow(_TABLE, "table"),
     "tabular.columns": Flow(_RAW, "table"),
+    "tabular.derive": Flow(_TABLE, "table"),
     "tabular.impute": Flow(_TABLE, "table"),
     "tabular.scale": Flow(_TABLE, "table"),
     "tabular.tensor": Flow(_TABLE, "tensor"),

@@ -22,11 +22,13 @@ import json
 from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from edge_infer.errors import EdgeInferError, ExecutionError, ManifestError
+from edge_infer.errors import EdgeInferError, ExecutionError, InputError, ManifestError
 from edge_infer.platform.hashing import sha256
 from edge_infer.tasks.agreement import SCORE, difference, plain
 from edge_infer.tasks.definition import Definition, definition_of
 from edge_infer.tasks.image.image import Image
+from edge_infer.tasks.item import Item
+from edge_infer.tasks.place import Place
 from edge_infer.tasks.prepared_steps import PreparedSteps
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.values import flat
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
+    from edge_infer.tasks.steps import Step
     from edge_infer.tensors.tensor import Tensor, TensorSpec
 
     class Pipeline(Protocol):
@@ -156,12 +159,16 @@ def cases_for(definition: Definition, texts: Sequence[str] = _TEXTS) -> list[Cas
 
 def _rows(definition: Definition) -> list[dict[str, Any]]:
     """Return rows for a table's columns: numbers of a lattice, and the categories one after the other."""
-    steps = {step.name: step.parameters for chain in definition.inputs.values() for step in chain}
-    columns, categories = steps.get("tabular.columns"), steps.get("tabular.categories", {}).get("values", {})
-    if columns is None:
+    chain = next((chain for chain in definition.inputs.values() if chain[0].name == "tabular.columns"), None)
+    if chain is None:
         return []
+    steps = {step.name: step.parameters for step in chain}
+    columns, categories = steps["tabular.columns"], dict(steps.get("tabular.categories", {}).get("values", {}))
+    derive = steps.get("tabular.derive")
+    for tree in derive["expressions"] if derive else ():
+        categories |= _categories(tree)
     made = []
-    for row in range(_TABLE_ROWS):
+    for row in range(_TABLE_ROWS if derive is None else 8 * _TABLE_ROWS):
         values: dict[str, Any] = {}
         for place, (name, kind) in enumerate(zip(columns["names"], columns["types"], strict=True)):
             number = (5 * place + 7 * row) % 11 - 5
@@ -173,8 +180,33 @@ def _rows(definition: Definition) -> list[dict[str, Any]]:
                 values[name] = number > 0
             else:
                 values[name] = number if kind == "int64" else number * 0.375
-        made.append(values)
-    return made
+        if derive is None or _is_computed(chain[:2], values):
+            made.append(values)
+    return made[:_TABLE_ROWS]
+
+
+def _categories(tree: Any) -> dict[str, list[Any]]:
+    """Return the groups that an expression knows of its columns."""
+    if not isinstance(tree, list):
+        return {}
+    found: dict[str, list[Any]] = {}
+    for one in tree[1:]:
+        found |= _categories(one)
+    if tree[0] == "lookup" and tree[2] and isinstance(tree[1], list) and tree[1][0] == "col":
+        found[tree[1][1]] = tree[2]
+    return found
+
+
+def _is_computed(steps: Sequence[Step], row: dict[str, Any]) -> bool:
+    """Tell whether a row has all the features that it must have."""
+    place = Place(lambda _path: b"", [], [], [])
+    value: Any = row
+    try:
+        for step in steps:
+            value = step.prepare(place)(value, Item())
+    except InputError:
+        return False
+    return True
 
 
 def _masked(texts: Sequence[str], mask: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Documents to pieces of text: plain text, Markdown, HTML, JSON lines and CSV.
+"""Documents to pieces of text: plain text, Markdown, HTML, JSON lines and CSV; or images, each a piece of its own.
 
 A piece has at most so many characters. It ends where a paragraph does, else at the end of a sentence or of a word; a
 heading begins a new one. Its metadata say where it comes from: `source`, the file; `part`, its number there; `title`,
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError, listed
+from edge_infer.platform.hashing import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,7 @@ _MAX_FILE_BYTES = 256 * 2**20
 _CUTS = (re.compile(r"[.!?。！？]\s"), re.compile(r"\s"))
 _HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 _FENCE = re.compile(r"^\s*(```|~~~)")
+_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 _TEXT_FIELDS = ("text", "content", "body")
 
 
@@ -35,33 +37,42 @@ class Piece(NamedTuple):
     """A piece of a document.
 
     Attributes:
-        text: The text.
+        text: The text; of an image the name of its file.
         metadata: Where it comes from, and the fields of its row.
+        image: The file of an image; None for a text.
     """
 
     text: str
     metadata: dict[str, Any]
+    image: Path | None = None
 
 
-def find_documents(places: Sequence[str]) -> list[Path]:
+def find_documents(places: Sequence[str], *, images: bool = False) -> list[Path]:
     """Return the files of documents, folders with all that lie in them, in the order of their names.
+
+    Args:
+        places: Files and folders.
+        images: Whether images are looked for, in the place of texts.
 
     Raises:
         InputError: There is no such file or folder, no document in it, or the file is none.
     """
     found: list[Path] = []
+    known = _IMAGES if images else tuple(_READERS)
     for place in places:
         path = Path(place)
         if path.is_dir():
-            inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in _READERS and one.is_file())
+            inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in known and one.is_file())
             if not inside:
-                raise InputError(f"there is no document in `{place}`", hint=f"it reads {listed([*_READERS])}")
+                kind = "image" if images else "document"
+                raise InputError(f"there is no {kind} in `{place}`", hint=f"it reads {listed([*known])}")
             found += inside
             continue
         if not path.is_file():
             raise InputError(f"there is no file or folder `{place}`", hint="edge-infer index build docs/ notes.md ...")
-        if path.suffix.lower() not in _READERS:
-            raise InputError(f"`{place}` is not a document", hint=f"it reads {listed([*_READERS])}")
+        if path.suffix.lower() not in known:
+            kind = "an image" if images else "a document"
+            raise InputError(f"`{place}` is not {kind}", hint=f"it reads {listed([*known])}")
         found.append(path)
     return list(dict.fromkeys(found))
 
@@ -79,6 +90,10 @@ def read_pieces(path: Path, most: int = MAX_CHARACTERS, field: str | None = None
     """
     if path.stat().st_size > _MAX_FILE_BYTES and path.suffix.lower() not in (".jsonl", ".csv"):
         raise InputError(f"`{path}` has more than {_MAX_FILE_BYTES:,} bytes", hint="cut it, or give JSON lines")
+    if path.suffix.lower() in _IMAGES:
+        digest = sha256(path.read_bytes())[:16]
+        yield Piece(path.name, {"source": path.as_posix(), "part": 0, "sha256": digest}, path)
+        return
     number = 0
     try:
         for fields, text in _READERS[path.suffix.lower()](path, field):

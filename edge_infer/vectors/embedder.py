@@ -1,4 +1,4 @@
-"""The model that makes vectors of texts: a bundle for feature extraction."""
+"""The model that makes vectors of texts or of images: a bundle for feature extraction."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
     from edge_infer.tensors.tensor import Tensor
     from edge_infer.vectors.catalogue import Catalogue
+    from edge_infer.vectors.documents import Piece
 
-_TASK = "feature-extraction"
+_TASKS = ("feature-extraction", "image-feature-extraction")
 #: Texts that are sorted by length at once, so that texts of about one length run together (`tasks/prepared_steps.py`).
 _AHEAD = 2048
 
 
 class Embedder:
-    """A model for texts.
+    """A model for texts, or for images.
 
     Args:
-        model: A bundle whose task is `feature-extraction` and whose answer is one vector for a text.
+        model: A bundle whose task is `feature-extraction` or `image-feature-extraction` and whose answer is one vector.
         query_prefix: What is put in front of each query.
         document_prefix: What is put in front of each document.
         options: What `load` takes.
@@ -45,7 +46,10 @@ class Embedder:
         **options: Any,
     ) -> None:
         self.bundle = model if isinstance(model, Bundle) else Bundle.open(model)
-        self._pipeline = pipeline(self.bundle, task=_TASK, **options)
+        task = self.bundle.manifest.task
+        self._pipeline = pipeline(self.bundle, task=task if task in _TASKS else _TASKS[0], **options)
+        #: Whether it takes images.
+        self.is_of_images = task == _TASKS[1]
         self._query_prefix, self._document_prefix = query_prefix, document_prefix
 
     def embedding(self) -> Embedding:
@@ -61,9 +65,26 @@ class Embedder:
             self._document_prefix,
         )
 
-    def query(self, text: str) -> Tensor:
-        """Return the vector of a query."""
-        return self._one(self._pipeline(self._query_prefix + text))
+    def query(self, query: str | os.PathLike[str] | bytes) -> Tensor:
+        """Return the vector of a query: a text, or the path or the bytes of an image.
+
+        Raises:
+            InputError: The query is the other, or no image. A text never names a file.
+        """
+        if isinstance(query, str) == self.is_of_images:
+            raise InputError(
+                f"`{self.bundle.manifest.name}` takes {'images' if self.is_of_images else 'texts'}",
+                hint='index.search(Path("photo.jpg"))' if self.is_of_images else 'index.search("a text")',
+            )
+        return self._one(self._pipeline(self._query_prefix + query if isinstance(query, str) else query))
+
+    def vector(self, piece: Piece) -> Tensor:
+        """Return the vector of a piece.
+
+        Raises:
+            InputError: The file of an image is none.
+        """
+        return self._one(self._pipeline(piece.image or self._document_prefix + piece.text))
 
     def documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> list[Tensor]:
         """Return the vectors of documents.

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edge_infer.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from edge_infer.tensors.tensor import Tensor
     from edge_infer.vectors.documents import Piece
     from edge_infer.vectors.index import Index
 
@@ -24,11 +27,13 @@ class Filled(NamedTuple):
         added: How many pieces were added.
         kept: How many were there already.
         removed: How many were there and are not any more.
+        unread: By source why it is no image: it is left out.
     """
 
     added: int
     kept: int
     removed: int
+    unread: dict[str, str]
 
 
 def fill(
@@ -59,9 +64,31 @@ def fill(
     if progress is not None:
         progress(kept)
     removed = index.delete([number for number, _, _ in there.values()]) if there else 0
+    unread: dict[str, str] = {}
     for start in range(0, len(new), _STEP):
         part = new[start : start + _STEP]
-        texts = [piece.text for piece in part]
-        vectors = index.embedder.documents(texts, progress)
-        index.add(vectors, texts=texts, metadata=[piece.metadata for piece in part])
-    return Filled(len(new), kept, removed)
+        if part[0].image is not None:
+            vectors, part = _of_images(index, part, unread, progress)
+        else:
+            vectors = index.embedder.documents([piece.text for piece in part], progress)
+        if part:
+            texts = [piece.text for piece in part]
+            index.add(vectors, texts=texts, metadata=[piece.metadata for piece in part])
+    return Filled(len(new) - len(unread), kept, removed, unread)
+
+
+def _of_images(
+    index: Index, pieces: Sequence[Piece], unread: dict[str, str], progress: Callable[[int], None] | None
+) -> tuple[list[Tensor], list[Piece]]:
+    """Return the vectors of images, and the images that could be read."""
+    vectors: list[Tensor] = []
+    read: list[Piece] = []
+    for piece in pieces:
+        try:
+            vectors.append(index.embedder.vector(piece))
+            read.append(piece)
+        except InputError as error:
+            unread[piece.metadata["source"]] = error.message
+        if progress is not None:
+            progress(1)
+    return vectors, read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from array import array
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from edge_infer.vectors.view import load_view, open_view, write_deleted
 from edge_infer.vectors.ways import best_arithmetic, encode_query
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any, Self
 
@@ -154,7 +154,7 @@ class Index:
         """Find the nearest entries.
 
         Args:
-            query: A vector, or a text, which the index's model embeds.
+            query: A vector; or a text, or the path (a `Path`) or the bytes of an image, which the index's model embeds.
             k: The most entries to return.
             where: What their metadata must be: `{"lang": "en", "year": {">=": 2020}, "tag": ["a", "b"]}`.
             full_scan: Whether each 8-bit row is compared, however many there are.
@@ -169,6 +169,8 @@ class Index:
             BundleError: The index is damaged, or the model of a text is not there or of other weights.
         """
         check_search(k, mode)
+        if isinstance(query, (os.PathLike, bytes)):
+            query = self.embedder.query(query)
         if not isinstance(query, str):
             return self.find(None, query, k, where=where, full_scan=full_scan, mode=mode)
         vector = self.embedder.query(query) if mode != "words" else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import BackendUnavailable
+from edge_infer.errors import BackendUnavailable, EdgeInferError
+from edge_infer.platform.host import in_browser
 from edge_infer.tensors.arrays import has_numpy
 from edge_infer.vectors.arithmetic import Query
 from edge_infer.vectors.plain import Plain
@@ -43,6 +44,13 @@ def arithmetics() -> dict[str, Arithmetic]:
         from edge_infer.vectors.numeric import Numeric
 
         found = {"numpy": Numeric(), **found}
+    if in_browser():
+        from edge_infer.vectors.page import Page
+
+        try:
+            return {"kernel": Page(next(iter(found.values()))), **found}
+        except EdgeInferError:  # no worker, or a page without the kernels' file
+            return found
     try:
         from edge_infer.vectors.native import Native
 

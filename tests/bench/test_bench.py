@@ -256,6 +256,7 @@ def test_a_way_is_called_with_the_input_of_a_file(write_model: WriteModel, tmp_p
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_the_page_is_measured_in_chromium(write_model: WriteModel, tmp_path: Path) -> None:
     model, pair = str(write_model(zoo.halves())), tmp_path / "x.csv"
     pair.write_text("1,2\n")

@@ -143,6 +143,7 @@ def test_a_page_that_is_not_isolated_has_one_thread_and_says_why(
     assert "isolated" in message
 
 
+@pytest.mark.long
 def test_python_in_the_page_has_threads_with_the_same_tokens(
     open_page: Callable[..., BrowserPage], address: str, bundle: Path
 ) -> None:

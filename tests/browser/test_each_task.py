@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import re
-from contextlib import redirect_stdout
+import sys
+from array import array
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pytest
 
+from edge_infer.platform import installed
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 
 GUIDE = (Path(__file__).parents[2] / "docs/guide/tasks.md").read_text("utf-8")
 BLOCKS = re.findall(r"## (\S+)\n\n```python\n(.*?)```\n\n```js\n(.*?)```", GUIDE, re.DOTALL)
+_LIVE = GUIDE.partition("## Live pictures and sound")[2]
+LIVE = re.findall(r"```(?:python|js)\n(.*?)```", _LIVE, re.DOTALL)
 
 
 def test_every_task_has_its_three_lines() -> None:
@@ -29,6 +36,9 @@ def test_every_task_has_its_three_lines() -> None:
     for task, *codes in BLOCKS:
         for code in codes:
             assert sum(bool(line.strip()) for line in code.splitlines()) <= 3, task
+    assert len(LIVE) == 4
+    for code in LIVE:
+        assert sum(bool(line.strip()) for line in code.splitlines()) <= 3, code
 
 
 @pytest.mark.long
@@ -54,6 +64,98 @@ def test_both_languages_print_the_same(browser: BrowserThread, tmp_path: Path, m
             said = page.evaluate(f"async () => {{ const said = []; {code}\n return said; }}")
             assert same(printed.getvalue().strip(), said[0]), (task, printed.getvalue(), said)
         page.close()
+
+
+class Ended(Exception):
+    """The device of this test was turned off."""
+
+
+class Microphone:
+    """What the package sounddevice gives: two seconds of a wave."""
+
+    def __init__(self, rate: int, size: int, *_: Any, **_options: Any) -> None:
+        self._left = 2 * rate // size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self, size: int) -> tuple[bytes, bool]:
+        self._left -= 1
+        if self._left < 0:
+            raise Ended
+        return array("f", [(at % 40 - 20) / 20 for at in range(size)]).tobytes(), False
+
+
+class Camera:
+    """What OpenCV gives: one picture."""
+
+    def __init__(self, _: int) -> None:
+        self._left = 1
+
+    def isOpened(self) -> bool:  # noqa: N802
+        return True
+
+    def read(self) -> tuple[bool, Any]:
+        self._left -= 1
+        return self._left >= 0, np.full((30, 40, 3), 90, np.uint8)
+
+    def release(self) -> None:
+        pass
+
+
+@pytest.mark.long
+def test_a_camera_and_a_microphone_are_three_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundles = write_all(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    known = installed.origin_of
+    packages: dict[str, dict[str, Any]] = {
+        "cv2": {"VideoCapture": Camera},
+        "sounddevice": {"RawInputStream": Microphone, "PortAudioError": OSError},
+    }
+    for name, members in packages.items():
+        module = ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(installed, "origin_of", lambda name: "here" if name in packages else known(name))
+    printed = []
+    for python in LIVE[::2]:
+        said = io.StringIO()
+        with redirect_stdout(said), suppress(Ended):
+            exec(compile(python, "live", "exec"), {})
+        printed.append(said.getvalue().split()[0])
+    assert printed == ["car", "yes"]
+
+    flags = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+    with BrowserThread(*flags) as thread, ServerThread(create_app(bundles, find_web_root())) as server:
+        page = BrowserPage(thread, f"{server.url}/blank.html")
+        for script, expected in zip(LIVE[1::2], printed, strict=True):
+            code = script.replace(
+                'import { pipeline } from "edge-infer"', 'const { pipeline } = await import("/src/index.js")'
+            )
+            code = re.sub(r"console\.log\((.*)\);", r"{ said.push(\1); break; }", code)
+            found = page.evaluate(f"async () => {{ const said = []; {code}\n return said; }}")
+            assert found == [expected]
+        tracks = page.evaluate(_WATCHED)
+        page.close()
+    assert tracks == {"answers": 3, "own": "live", "code": ["input_error", "unsupported"]}
+
+
+_WATCHED = """async () => {
+  const { pipeline } = await import("/src/index.js");
+  const [see, hear] = [await pipeline("/models/street"), await pipeline("/models/words")];
+  const stream = await navigator.mediaDevices.getUserMedia({ video: true });
+  let answers = 0;
+  for await (const _ of see.watch(stream, { threshold: 0.3 })) if (++answers === 3) break;
+  const own = stream.getVideoTracks()[0].readyState; // a stream of the page stays on
+  const code = [];
+  for (const wrong of [see.watch(3), hear.watch()]) await wrong.next().catch((error) => code.push(error.code));
+  stream.getVideoTracks()[0].stop();
+  for await (const _ of see.watch(stream)) answers = -1; // it is over
+  return { answers, own, code };
+}"""
 
 
 def same(printed: str, value: object) -> bool:

@@ -112,6 +112,7 @@ _TOOLS = [
 ]
 
 
+@pytest.mark.long
 def test_python_in_the_page_renders_chat_templates_without_jinja2(
     open_page: Callable[..., BrowserPage], tmp_path: Path
 ) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
@@ -107,6 +109,7 @@ def check(answer: str) -> None:
     assert (shape, engine) == ([1, 10], "ort-web")
 
 
+@pytest.mark.long
 def test_a_kernel_in_a_worker_takes_everything_from_another_server(
     open_page: Open, server: str, digits_bundle: Path
 ) -> None:
@@ -123,6 +126,7 @@ def test_a_notebook_finds_the_package_by_its_lock_file(open_page: Open, server: 
     check(answer)
 
 
+@pytest.mark.long
 def test_a_script_on_the_main_thread_loads_asynchronously_and_is_told_so(open_page: Open, server: str) -> None:
     # There are no synchronous requests on the main thread, however far the engine is.
     cell = _CELL.replace("again = edge_infer.load(url)  # the engine runs now", "again = session")

@@ -35,6 +35,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_page_built_by_vite_runs_a_model(
     open_page: Callable[..., BrowserPage], plain_server: str, project: Path
 ) -> None:

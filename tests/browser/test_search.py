@@ -70,5 +70,5 @@ def test_an_index_is_searched_and_changed_in_pyodide(python: PagePython, tmp_pat
     here = [[[hit.id, hit.score, hit.text] for hit in index.search(query)] for query in queries]
     here += [[[hit.id, hit.score, hit.text] for hit in index.search("entry 7", mode="words", where={"n": {"<": 300}})]]
     assert found == here
-    assert arithmetic == "plain"
+    assert arithmetic == "kernel"
     assert (count, text) == (len(index), "new")

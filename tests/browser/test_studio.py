@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import FloatRect, Page
 
     from tests.support.browser.pages import BrowserPage
 
@@ -425,6 +425,98 @@ def test_a_setup_is_shared_as_a_link_and_a_qr_code(open_page: Callable[..., Brow
     assert page.do(no_overflow)
     page.do(lambda page: page.click("text=Close"))
     assert page.do(lambda page: page.locator(".qr").count()) == 0
+
+
+def _pad(page: Page) -> FloatRect:
+    page.locator(".pad").scroll_into_view_if_needed()
+    box = page.locator(".pad").bounding_box()
+    assert box is not None
+    return box
+
+
+def _draw(page: Page) -> None:
+    page.press(".pad", "Escape")
+    box = _pad(page)
+    for points in ([(0.3, 0.2), (0.7, 0.2), (0.45, 0.95), (0.45, 1.1)], [(0.35, 0.5), (0.65, 0.55)]):
+        places = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in points]
+        page.mouse.move(*places[0])
+        page.mouse.down()
+        for place in places[1:]:
+            page.mouse.move(*place, steps=9)
+        page.mouse.up()
+
+
+def _add_a_stroke(page: Page) -> None:
+    """Begin it while the sample is still being drawn."""
+    page.emulate_media(reduced_motion="no-preference")
+    page.click("button[aria-label='Draw a 7']")
+    box = _pad(page)
+    page.mouse.move(box["x"] + 40, box["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 90, box["y"] + 260, steps=4)
+    page.mouse.up()
+
+
+def _long(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "short"),
+    [
+        ("digits", _add_a_stroke, r"in=7\.[\w-]{6,60}$"),
+        ("mood", lambda page: page.fill("textarea", "fine & 100 % bad"), r"in=fine\+%26\+100\+%25\+bad$"),
+        _long("digits", _draw, r"in=\.[\w-]{30,400}\.[\w-]{15,150}$"),
+        _long("digits", lambda page: page.click("button[aria-label='Draw a 0']"), r"\?in=0$"),
+        _long("about", lambda page: page.fill("textarea >> nth=1", "a\nb"), r"in=a%0Ab$"),
+        _long("risk", lambda page: page.select_option("label:has-text('city') select", "Genf"), r"in=.*Genf"),
+    ],
+    ids=["sample and a stroke", "text", "drawing", "sample", "labels", "row"],
+)
+def test_the_input_on_the_screen_is_in_the_address(
+    open_page: Callable[..., BrowserPage], studio: str, model: str, change: Callable[[Page], None], short: str
+) -> None:
+    page = open_page(f"{studio}/#/models/{model}", reduced_motion="reduce")
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+    assert page.evaluate("() => location.hash") == f"#/models/{model}"
+
+    page.do(change)
+    page.do(lambda page: page.wait_for_function("location.hash.includes('in=')"))
+    page.do(lambda page: page.wait_for_timeout(600))  # what follows the last change
+    shown = page.do(lambda page: text_of(page, ".bars"))
+    address = str(page.evaluate("() => location.href"))
+    other = open_page(address, reduced_motion="reduce")
+    other.do(lambda page: page.wait_for_selector(".bars .best"))
+
+    assert re.search(short, address), address
+    assert other.do(lambda page: text_of(page, ".bars")) == shown
+    assert other.evaluate("() => location.href") == address
+    assert page.console == other.console == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("model", "query"),
+    [
+        ("digits", "in=12.!!.AB.%F0%9F%98%80"),
+        ("digits", "in="),
+        ("risk", "in=1&in=2"),
+        ("risk", "in=x&in=x&in=x"),
+        ("colours", "in=samples/none.png"),
+        ("mood", f"in={'a' * 3000}"),
+    ],
+)
+def test_an_address_with_an_input_that_fits_nothing_opens_the_page(
+    open_page: Callable[..., BrowserPage], studio: str, model: str, query: str
+) -> None:
+    page = open_page(f"{studio}/#/models/{model}?{query}", reduced_motion="reduce")
+
+    ready = ".bars .best" if model != "colours" else "text=Chosen by rule"
+    page.do(lambda page: page.wait_for_selector(ready, timeout=30_000))
+    page.do(lambda page: page.wait_for_function("!location.hash.includes('in=')", timeout=30_000))
+
+    assert page.do(lambda page: page.locator(".notice.bad").count()) == 0
+    assert page.console == []
 
 
 def test_the_command_to_take_along_gives_the_answer_on_the_screen(

@@ -7,9 +7,11 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 import pytest
 
+import edge_infer
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
@@ -18,6 +20,7 @@ from edge_infer.server.store.routes import HostedStore
 from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
 from edge_infer.sync.stage import WHOLE
+from edge_infer.vectors.published import contents_of
 from edge_infer_converters.writers import tflite
 from tests.support.sync.publisher import Publisher, write_version
 
@@ -409,3 +412,35 @@ def test_a_session_of_a_plain_bundle_has_no_updates(page: BrowserPage, publisher
             const { load } = await import("/src/index.js");
             await (await load("/models/linear")).update();
         }""")
+
+
+def test_an_index_of_a_store_moves_by_its_new_segments(page: BrowserPage, publisher: Publisher, tmp_path: Path) -> None:
+    def publish_index() -> None:
+        publish(contents_of(index.path), Repository(publisher.folder), publisher.keys)
+
+    def opened_index() -> dict[str, Any]:
+        found: dict[str, Any] = page.evaluate(
+            """async () => {
+                const { openIndex } = await import("/src/index.js");
+                const notes = await openIndex("edge+/store/notes");
+                const hits = await notes.search("nine", { mode: "words" });
+                return { ids: hits.map(({ id }) => id), scores: hits.map(({ score }) => score), update: notes.update };
+            }"""
+        )
+        return found
+
+    index = edge_infer.Index.create(tmp_path / "notes.index", 8)
+    index.add(np.random.default_rng(1).normal(size=(4000, 8)), texts=[f"note {i}" for i in range(4000)])
+    publish_index()
+    first = opened_index()
+    index.add([[1.0] * 8], texts=["nine"])
+    publish_index()
+    second = opened_index()
+
+    assert first["ids"] == []
+    assert second["ids"] == [4000]
+    assert second["scores"] == [hit.score for hit in index.search("nine", mode="words")]
+    assert second["update"]["method"] == "delta"
+    assert second["update"]["bytesMoved"] < first["update"]["bytesMoved"] / 20
+    page.do(lambda page: page.route("**/store/**", lambda route: route.abort()))
+    assert opened_index()["ids"] == [4000]

@@ -257,6 +257,7 @@ js.Object.defineProperty(js.globalThis, "crossOriginIsolated", js.JSON.parse('{"
     assert "run_async" in caught.value.hint
 
 
+@pytest.mark.long
 def test_python_waits_for_the_gpu_by_jspi_and_goes_on_with_wasm_when_it_is_lost(
     open_gpu_page: Callable[[str], BrowserPage], server: str, expected: list[float]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,21 @@ def test_what_the_gpu_would_run_in_part_runs_on_wasm(
     assert placed["fallbacks"][0].startswith("webgpu: ")
     found: Any = page.evaluate(_RUN_HERE, 1)
     assert found["logits"] == pytest.approx(_expected(bundles["partly"], 1), abs=1e-4)
+
+
+def test_an_engine_of_the_gpu_that_is_not_there_is_replaced_by_wasm(
+    open_gpu_page: Open, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    web = tmp_path / "web"
+    shutil.copytree(find_web_root(), web, ignore=shutil.ignore_patterns("node_modules", "*jspi*"))
+    with ServerThread(create_app(bundles, web)) as running:
+        page = open_gpu_page(f"{running.url}/blank.html")
+        placed: Any = page.evaluate(_OPEN_HERE, _file(bundles["mlp"]))
+        found: Any = page.evaluate(_RUN_HERE, 1)
+
+    assert placed["device"] == "wasm"
+    assert "litert_wasm_jspi_internal" in placed["fallbacks"][0]
+    assert found["logits"] == pytest.approx(_expected(bundles["mlp"], 1), abs=1e-5)
 
 
 def test_a_session_in_its_worker_tells_where_it_runs(

@@ -262,7 +262,7 @@ def test_python_has_every_option_by_its_declared_name_type_and_default() -> None
 def test_the_command_has_every_option_by_its_declared_name_and_default() -> None:
     shown = {parameter.name: parameter for parameter in command.params}
 
-    assert list(shown) == ["source", "output", *(one.name for one in OPTIONS), "as_json"]
+    assert list(shown) == ["source", "output", *(one.name for one in OPTIONS), "dry_run", "as_json"]
     for one in OPTIONS:
         assert one.command_flag.partition("/")[0] in shown[str(one.name)].opts
         assert shown[one.name].default == (None if one.repeats else one.default)
@@ -276,10 +276,10 @@ def test_the_names_and_defaults_of_the_options_stay() -> None:
         "--precision": None, "--max-loss": None, "--min-sqnr": None,
         "--max-size": None, "--max-latency-ratio": None, "--max-latency": None, "--max-ram": None,
         "--measured": None, "--metric": None, "--format": None,
-        "--shape": None,
+        "--shape": None, "--dynamic": None,
         "--bind": None, "--layout": "onnx", "--tflite-io": None, "--keep-names": False,
         "--allow-baked": False, "--opset": None,
-        "--report": None, "--prune-dead-channels": False, "--goldens": None,
+        "--report": None, "--prune-dead-channels": False, "--prune": None, "--transport": None, "--goldens": None,
             "--drift/--no-drift": True, "--keep-all": False,
         "--cache/--no-cache": True, "--force": False,
     }  # fmt: skip

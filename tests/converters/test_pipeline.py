@@ -368,7 +368,7 @@ def test_a_failure_leaves_the_old_bundle_and_nothing_else(
         raise KeyboardInterrupt
 
     places = {
-        "encode": "edge_infer_converters.convert_run.encode",
+        "encode": "edge_infer_converters.variant_files.encode",
         "measure": "edge_infer_converters.measure.variants.measure_quality",
         "commit": "edge_infer_converters.bundle_writer.BundleWriter.commit",
     }

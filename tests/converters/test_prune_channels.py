@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from edge_infer.errors import InputError
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.passes.prune_channels import prune_channels
+from edge_infer_converters.passes.prune_weak import measure_channels, prune_weak
 from tests.support import zoo
 from tests.support.converters.engines import run_onnx
 
@@ -130,3 +132,80 @@ def test_the_command_removes_them_where_it_is_asked(write_model: WriteModel, tmp
 
     assert pruned.variants[0].nbytes < plain.variants[0].nbytes - 900
     assert pruned.variants[0].quality.verdict.word == "ok"
+
+
+def calls(count: int = 8) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(4)
+    return [{"x": rng.normal(0, 1, (1, 3, 9, 9)).astype(np.float32)} for _ in range(count)]
+
+
+def test_the_channels_that_matter_least_go_first() -> None:
+    model = chain()
+    (weights,) = [one for one in model.graph.initializer if one.name == "w1"]
+    values = onnx.numpy_helper.to_array(weights).copy()
+    values[:, [2, 5]] *= 1e-3  # hardly read
+    weights.CopyFrom(onnx.numpy_helper.from_array(values, "w1"))
+    channels = measure_channels(model, calls())
+
+    pruned, removed = prune_weak(model, channels, 0.25)
+
+    assert removed == 2
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in pruned.graph.initializer}
+    np.testing.assert_array_equal(stored["w1"], values[:, [0, 1, 3, 4, 6, 7]])
+
+
+def test_a_removed_channel_leaves_its_mean_behind() -> None:
+    """A channel that is the same for every input, whatever its size, changes nothing when it goes."""
+    model = chain(dead=(3,), bias=2.0, pads=0)
+    pruned, removed = prune_weak(model, {"a0": measure_channels(model, calls())["a0"]}, 0.125)
+
+    assert removed == 1
+    assert equal_answers(model, pruned)
+
+
+def test_pruning_stays_within_the_budget_and_makes_the_file_smaller(write_model: WriteModel, tmp_path: Path) -> None:
+    model = write_model(spare().SerializeToString())
+    options: dict[str, Any] = {"format": "onnx", "precision": "fp32,mixed", "min_sqnr": 30, "cache": False}
+
+    plain = convert(model, tmp_path / "plain.bundle", **options)
+    pruned = convert(model, tmp_path / "pruned.bundle", prune="50%", **options)
+
+    assert pruned.variants[1].nbytes < 0.8 * plain.variants[1].nbytes
+    assert pruned.variants[1].quality.parity.sqnr_db >= 30
+
+
+def test_a_network_without_spare_channels_is_left_as_it_is(write_model: WriteModel, tmp_path: Path) -> None:
+    model = write_model(chain().SerializeToString())
+    options: dict[str, Any] = {"format": "onnx", "precision": "fp32,mixed", "min_sqnr": 40, "cache": False}
+
+    plain, pruned = (convert(model, tmp_path / f"{share}.bundle", prune=share, **options) for share in (None, "50%"))
+
+    assert pruned.variants[1].nbytes == plain.variants[1].nbytes
+
+
+def spare() -> onnx.ModelProto:
+    """Two layers with 64 channels between them, half of which are hardly read."""
+    rng = np.random.default_rng(3)
+    weights = {"w0": rng.normal(0, 1, (64, 3, 3, 3)), "w1": rng.normal(0, 1, (32, 64, 3, 3))}
+    weights["w1"][:, ::2] *= 1e-3
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c0"], name="first"),
+        helper.make_node("Relu", ["c0"], ["a0"]),
+        helper.make_node("Conv", ["a0", "w1"], ["y"], name="second"),
+    ]
+    stored = {name: value.astype(np.float32) for name, value in weights.items()}
+    model = zoo.model(nodes, [zoo.value("x", ["n", 3, 9, 9])], [zoo.value("y", ["n", 32, 5, 5])], stored)
+    return onnx.load_from_string(model)
+
+
+@pytest.mark.parametrize("given", [{"prune": "30%"}, {"transport": "palette"}])
+def test_options_of_mixed_ask_for_it_or_say_that_it_is_missing(given: dict[str, Any]) -> None:
+    assert "onnx/mixed" in [plan.id for plan in Recipe.of(**given).plans("fp32")]
+    with pytest.raises(InputError, match="shape onnx/mixed"):
+        Recipe.of(format="tflite", **given)
+
+
+@pytest.mark.parametrize("share", ["100%", "-1%", 1.5])
+def test_a_share_that_is_none_is_refused(share: Any) -> None:
+    with pytest.raises(InputError):
+        Recipe.of(prune=share)

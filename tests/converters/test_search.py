@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from edge_infer_converters.measure.judge import clear_answers_kept
 from edge_infer_converters.passes.weight import ENCODINGS, Weight
 from edge_infer_converters.passes.weight_only import prepare, weights_of
 from edge_infer_converters.search.bit_allocation import Trial, choice_after, moves_of, search, start_of
+from edge_infer_converters.search.layers import layers_of
 from edge_infer_converters.search.sensitivity import Sensitivity, WeightSession, rank
 from tests.support import zoo
 from tests.support.converters.conversions import files_of, mlp_data, without_times
@@ -401,3 +403,11 @@ def test_a_size_is_read(text: str, nbytes: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="is not known"):
         parse_size(text)
+
+
+def test_two_weights_of_one_layer_are_told_apart() -> None:
+    labels = {"w": "lstm", "r": "lstm", "v": "head"}
+    weights = [dataclasses.replace(weight(name), label=label) for name, label in labels.items()]
+    measured = [Sensitivity(one, "int8", 0.1) for one in weights]
+    found = layers_of(weights, measured, {"w": "int8", "r": "fp32", "v": "int8"})
+    assert {one.name: one.encoding for one in found} == {"lstm: w": "int8", "lstm: r": "fp32", "head": "int8"}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedError
+from edge_infer.tools.host import connection as connection_file
 from edge_infer.tools.host.connection import Connection
 from edge_infer.tools.host.workplace import Workplace
 from edge_infer_converters.measure.speed import read_device_times
@@ -227,3 +228,13 @@ def test_a_machine_without_an_engine_gets_nothing(server: Server, answer: str, s
     assert says in done.stderr
     assert hint in done.stderr
     assert left_behind() == before
+
+
+def test_a_machine_that_writes_without_an_end_is_hung_up_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_file, "_MOST_OUTPUT", 2**20)
+    there = Connection(server.host)
+    for command in ("yes", "yes >&2"):
+        with pytest.raises(ExecutionError, match="more than 1 MiB"):
+            there.run(command)
+    with pytest.raises(ExecutionError, match="within 1 s"):
+        there.run("sleep 60", timeout_s=1)

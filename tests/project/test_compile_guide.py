@@ -25,6 +25,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_the_commands_and_the_page_of_the_guide_work(tmp_path: Path) -> None:
     text = GUIDE.read_text("utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -45,6 +45,7 @@ def test_a_script_runs_on_the_engine_of_the_environment(backend: str) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_the_same_script_runs_on_the_engines_of_a_page() -> None:
     with ServerThread(create_app({"dense": BUNDLE})) as server, PagePython(server.url) as page:
         for backend in ("ort-web", "litert-web"):

@@ -172,6 +172,27 @@ def test_feedback_of_a_gigabyte_is_refused_before_it_is_read(client: Client) -> 
             assert connection.getresponse().status in (413, 400)
 
 
+def test_the_version_that_answered_is_kept_whatever_is_served_by_then(tmp_path: Path) -> None:
+    files = bundle_files("neg", onnx_model("Neg"))
+    manifest = json.loads(files["manifest.json"]) | {"version": "2"}
+    later = {**files, "manifest.json": json.dumps(manifest).encode()}
+    one = write_bundle(tmp_path / "1", files)
+    log = FeedbackLog(tmp_path / "kept")
+    with ServerThread(create_app({"neg": one}, feedback=log)) as server:
+        before = Client(server.url, log.folder).ask()
+    both = [one, write_bundle(tmp_path / "2", later)]
+    with ServerThread(create_app({"neg": both}, feedback=log)) as server:
+        client = Client(server.url, log.folder)
+        assert client.tell({"id": before, "label": 1, "consent": True, "inputs": X})[0] == 200
+        assert client.tell({"id": client.ask(), "label": 2})[0] == 200
+        status, body = client.tell({"id": client.ask(), "label": 3}, model="neg/versions/1")
+        assert (status, "version 2" in body["error"]) == (400, True)
+        before = client.ask()
+    with ServerThread(create_app({"neg": one}, feedback=log)) as server:  # version 2 is gone
+        assert Client(server.url, log.folder).tell({"id": before, "label": 4, "consent": True, "inputs": X})[0] == 200
+    assert [(told["version"], told["label"]) for told in client.kept()] == [("1", 1), ("2", 2), ("2", 4)]
+
+
 def test_other_types_and_models_are_refused(client: Client) -> None:
     name = client.ask()
     assert client.tell({"id": name, "label": 1}, kind="text/plain")[0] == 415
@@ -198,11 +219,14 @@ def test_no_bytes_at_random_are_an_id(data: bytes) -> None:
 
 def test_an_id_is_of_one_model_one_tenant_and_one_month() -> None:
     ids = AnswerIds(b"secret")
-    name = ids.make("m", "t", now_s=1000)
-    assert ids.check(name, "m", "t", now_s=1000 + LIFETIME_S) == name
+    name = ids.make("m", "7", "t", now_s=1000)
+    assert ids.check(name, "m", "t", now_s=1000 + LIFETIME_S) == (name, "7")
     for model, tenant, now in (("n", "t", 1000), ("m", "u", 1000), ("m", "t", 1001 + LIFETIME_S), ("m", "t", 600)):
         with pytest.raises(InputError):
             ids.check(name, model, tenant, now_s=now)
+    for changed in (name[:-1], name + "A", name + "AA", name + "=", name[:-1] + chr(ord(name[-1]) + 1)):
+        with pytest.raises(InputError):
+            ids.check(changed, "m", "t", now_s=1000)
     with pytest.raises(InputError):
         AnswerIds(b"another").check(name, "m", "t", now_s=1000)
 

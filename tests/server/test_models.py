@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 import edge_infer
+from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import BundleError, InputError, ModelNotFound
 from edge_infer.server.app import create_app
 from edge_infer.server.execution.repository import ModelRepository, ServedModel, name_models
 from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.models import described
+from tests.support.generation.bundles import CHATML
+from tests.support.generation.bundles import write_bundle as write_text_bundle
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle, zip_bundle
 from tests.support.server.client import Client
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from edge_infer.bundle.bundle import Bundle
 
 
 def test_the_index_names_every_model_and_where_to_load_it(get: Client) -> None:
@@ -54,6 +56,14 @@ def test_a_bundle_without_quality_has_none(tmp_path: Path) -> None:
     with ServerThread(create_app(models)) as server:
         for name in models:
             assert Client(server.url)(f"/models/{name}/quality.json").status == 404
+
+
+@pytest.mark.parametrize("template", [None, CHATML])
+def test_the_index_says_whether_a_language_model_takes_conversations(tmp_path: Path, template: str | None) -> None:
+    bundle = Bundle.open(write_text_bundle(tmp_path / "writer.bundle", template=template))
+
+    assert described(bundle)["chat"] is (template is not None)
+    assert "chat" not in described(Bundle.open(write_bundle(tmp_path / "tiny", bundle_files("tiny"))))
 
 
 def test_an_unknown_model_is_answered_with_the_nearest(get: Client) -> None:

@@ -17,7 +17,9 @@ from edge_infer.server.config import Settings
 from edge_infer.server.http import turns as turns_file
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.turns import Turns
+from edge_infer.server.ingestion import tenant_bounds
 from edge_infer.server.ingestion.api_keys import ApiKeys
+from edge_infer.server.ingestion.tenant_bounds import TenantBounds
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Tenant
 from tests.support.server.bundles import bundle_files, write_bundle
@@ -38,7 +40,8 @@ class Asked:
     """Requests that are asked at once, and the order in which they begin."""
 
     def __init__(self) -> None:
-        self.turns = Turns(ApiKeys({tenant: [sha256(key).digest()] for tenant, key in TENANTS.items()}))
+        self.bounds = TenantBounds(perf_counter)
+        self.turns = Turns(ApiKeys({tenant: [sha256(key).digest()] for tenant, key in TENANTS.items()}), self.bounds)
         self.begun: list[bytes] = []
 
     def ask(self, key: bytes, count: int, start: float = 0.0, *, is_left: bool = False) -> None:
@@ -157,6 +160,63 @@ def test_answers_go_before_requests() -> None:
         return order
 
     assert asyncio.run(run()) == ["answer", "request", "request"]
+
+
+def test_who_was_refused_pauses_while_others_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tenant_bounds, "_PAUSE_S", 60.0)
+
+    async def run() -> tuple[list[bytes], list[bytes]]:
+        asked, now = Asked(), perf_counter()
+        asked.bounds.refused(Tenant("a"))
+        asked.ask(b"a", 5, start=now)
+        alone = list(asked.begun)
+        asked.ask(b"b", 1, start=now)
+        asked.ask(b"a", 5, start=now)
+        await asked.passes(20)
+        asked.ask(b"b", 1, start=now)
+        return alone, asked.begun
+
+    alone, begun = asyncio.run(run())
+    assert alone == [b"a"] * 5
+    assert begun == [*alone, b"b", b"b"]
+
+
+def test_a_pause_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tenant_bounds, "_PAUSE_S", 0.05)
+
+    async def run() -> float:
+        asked, now, begun = Asked(), perf_counter(), asyncio.Event()
+        asked.ask(b"b", 1, start=now)
+        asked.bounds.refused(Tenant("a"))
+
+        def begin() -> bool:
+            begun.set()
+            return True
+
+        assert asked.turns.defer_request(of(b"a", now), begin)
+        await begun.wait()
+        return perf_counter() - now
+
+    assert asyncio.run(run()) >= 0.05
+
+
+def test_a_request_waits_a_second_for_the_pauses_of_its_tenant_and_so_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tenant_bounds, "_PAUSE_S", 60.0)
+    monkeypatch.setattr(turns_file, "_MOST_PAUSED", 10)
+
+    async def run() -> tuple[int, int]:
+        asked, now = Asked(), perf_counter()
+        asked.ask(b"b", 1, start=now)
+        asked.bounds.refused(Tenant("a"))
+        asked.ask(b"a", 30, start=now)
+        await asked.passes(40)
+        at_once = asked.begun.count(b"a")
+        asked.ask(b"a", 3, start=now - 1.0)  # behind those that came later, as those of other connections may be
+        monkeypatch.setattr(turns_file, "_LONGEST_PAUSE_S", 0.0)
+        await asked.passes(40)
+        return at_once, asked.begun.count(b"a")
+
+    assert asyncio.run(run()) == (20, 33)
 
 
 def test_frames_of_websockets_begin_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:

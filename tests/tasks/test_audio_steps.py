@@ -250,3 +250,9 @@ def test_a_sound_is_fitted_framed_and_normalised() -> None:
     scaled = np.asarray(step("audio.normalize", method="mean_variance")(sound, Item()))
     assert (scaled.mean(), scaled.std()) == pytest.approx((0, 1), abs=1e-5)
     assert np.asarray(step("audio.normalize", method="peak")(sound, Item())).max() == 1
+
+
+def test_a_file_of_nothing_says_that_it_is_empty() -> None:
+    with pytest.raises(InputError, match="the sound is empty") as caught:
+        step("audio.decode")(b"", Item())
+    assert caught.value.hint == "record it again"

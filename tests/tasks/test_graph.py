@@ -25,7 +25,7 @@ from edge_infer.sync.repository import Repository
 from edge_infer.tasks import vectors
 from edge_infer_converters import convert
 from tests.support import zoo
-from tests.support.tasks import hub_folders
+from tests.support.tasks import hub_folders, pipelines
 
 PROGRAM = Path(__file__).with_name("ask.mjs")
 PIPELINE: dict[str, Any] = {
@@ -219,3 +219,58 @@ def pictures(folder: Path) -> Path:
     (folder / "pictures").mkdir()
     Image.fromarray(picture()).save(folder / "pictures/one.png")
     return folder / "pictures"
+
+
+def found_above(folder: Path) -> Path:
+    """A bundle whose graph lists the levels above 0.5 of three: as many rows as there are."""
+    rows = zoo.model(
+        [
+            helper.make_node("Greater", ["logits", "half"], ["is_above"]),
+            helper.make_node("Reshape", ["is_above", "flat"], ["mask"]),
+            helper.make_node("Compress", ["logits", "mask"], ["levels"]),
+            helper.make_node("Reshape", ["levels", "column"], ["found"]),
+        ],
+        [zoo.value("logits", ["n", 3])],
+        [zoo.value("found", ["rows", 1])],
+        {
+            "half": np.array(0.5, np.float32),
+            "flat": np.array([-1], np.int64),
+            "column": np.array([-1, 1], np.int64),
+        },
+        17,
+    )
+    steps = [{"step": "post.graph", "file": "found.onnx"}, {"step": "post.tensor", "tensor": "found"}]
+    before = [
+        {"step": "image.decode"},
+        {"step": "image.resize", "width": 8, "height": 8},
+        {"step": "image.rescale_normalize"},
+    ]
+    return pipelines.write(
+        folder,
+        [helper.make_node("ReduceMean", ["pixels"], ["logits"], axes=[2, 3], keepdims=0)],
+        [edge_infer.TensorSpec("pixels", "float32", ("batch", 3, 8, 8))],
+        [edge_infer.TensorSpec("logits", "float32", ("batch", 3))],
+        "image-feature-extraction",
+        {"pixels": before},
+        steps,
+        files={"found.onnx": rows},
+    )
+
+
+def test_a_list_of_one_row_stays_a_list(tmp_path: Path) -> None:
+    """The dimension that the graph's input got for the run is taken away again, and no other one of 1."""
+    path = found_above(tmp_path / "found.bundle")
+    pictures = [np.full((8, 8, 3), levels, np.uint8) for levels in ([255, 0, 0], [255, 255, 0], [0, 0, 0])]
+    with edge_infer.pipeline(path) as ask:
+        shapes = [list(ask(one).shape) for one in pictures]
+    assert shapes == [[1, 1], [2, 1], [0, 1]]
+    code = (
+        f"import {{ pipeline }} from {json.dumps((PROGRAM.parents[2] / 'web/src/index.js').as_uri())};"
+        f"const ask = await pipeline({json.dumps(str(path))});"
+        "const said = []; for (const levels of [[255, 0, 0], [255, 255, 0]]) {"
+        " const data = Uint8Array.from({ length: 192 }, (_, i) => levels[i % 3]);"
+        " said.push((await ask({ data, width: 8, height: 8, channels: 3 })).shape); }"
+        "await ask.dispose(); console.log(JSON.stringify(said));"
+    )
+    done = subprocess.run(["node", "--input-type=module", "-e", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == shapes[:2]

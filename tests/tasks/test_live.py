@@ -16,6 +16,7 @@ import edge_infer
 from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.platform import installed
 from edge_infer.tasks.live import camera, microphone
+from edge_infer.tasks.post.speech_segments import SpeechDetector
 from tests.support.tasks import pipelines
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ def test_a_model_without_state_answers_windows_that_overlap(tmp_path: Path) -> N
 def test_only_sounds_are_listened_to(tmp_path: Path, hear: edge_infer.Pipeline) -> None:
     with edge_infer.pipeline(pipelines.colours(tmp_path / "c.bundle")) as see, pytest.raises(UnsupportedError):
         see.listen()
+    with pytest.raises(UnsupportedError, match="takes no image"):
+        hear.watch()
     with pytest.raises(InputError, match="no argument `loudness`"):
         hear.listen([], loudness=3)
 
@@ -153,7 +156,7 @@ def test_a_camera_gives_its_newest_picture(module: Any, tmp_path: Path) -> None:
     module("cv2", VideoCapture=Capture)
     with edge_infer.pipeline(pipelines.colours(tmp_path / "c.bundle")) as see:
         answers = []
-        for answer in see(camera.frames(0), top_k=1):
+        for answer in see.watch(0, top_k=1):
             answers.append(answer[0]["label"])
             is_next.set()
     assert answers == ["red", "red"]
@@ -164,3 +167,34 @@ def test_a_camera_gives_its_newest_picture(module: Any, tmp_path: Path) -> None:
 
 def test_floats_and_arrays_are_blocks_too(hear: edge_infer.Pipeline) -> None:
     assert list(hear.listen([array("f", SOUND)])) == hear(SOUND)
+
+
+def test_stretches_close_together_are_padded_up_to_the_middle_wherever_they_are_told() -> None:
+    names = ("threshold", "end_threshold", "min_speech_ms", "min_silence_ms", "pad_ms")
+    values = dict(zip(names, (0.5, None, 0.0, 10.0, 100.0), strict=True))
+    at_once, live = SpeechDetector(values, 1000, 10), SpeechDetector(values, 1000, 10)
+    told = []
+    for score in [0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]:
+        at_once.step(score)
+        live.step(score)
+        told += live.ended()
+    assert [(one["start"], one["end"]) for one in told] == [(0.0, 0.05), (0.05, 0.1)]
+    assert [one["start"] for one in at_once.finish()] == [0.0, 0.05]
+
+
+def test_each_picture_of_a_file_is_answered(module: Any, tmp_path: Path) -> None:
+    film = tmp_path / "film.mp4"
+    film.write_bytes(b"a film")
+
+    class Capture:
+        def __init__(self, place: str) -> None:
+            assert place == str(film)
+            self.left, self.isOpened, self.release = 9, lambda: True, lambda: None
+
+        def read(self) -> tuple[bool, Any]:
+            self.left -= 1
+            return self.left >= 0, np.full((4, 6, 3), 20 * max(self.left, 0), np.uint8)
+
+    module("cv2", VideoCapture=Capture)
+    with edge_infer.pipeline(pipelines.colours(tmp_path / "c.bundle")) as see:
+        assert len(list(see.watch(str(film)))) == 9

@@ -13,7 +13,9 @@ from PIL import Image
 
 import edge_infer
 from edge_infer import Tokenizer
-from edge_infer.errors import InputError, ManifestError, UnsupportedError
+from edge_infer.errors import ExecutionError, InputError, ManifestError, UnsupportedError
+from edge_infer.tasks import pipeline as module
+from edge_infer.tasks import vectors
 from edge_infer.tasks.steps import STEPS, read_step
 from edge_infer.tasks.text.windows import windows
 from tests.support.tasks import pipelines
@@ -21,6 +23,8 @@ from tests.support.tasks import pipelines
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from edge_infer.runtime.session import Session
 
 DECODE, TENSOR = {"step": "image.decode"}, {"step": "image.rescale_normalize"}
 READS = {"version": 1, "inputs": {"pixels": [DECODE, TENSOR]}, "outputs": [{"step": "post.top_k"}]}
@@ -265,3 +269,43 @@ def test_speech_is_found_frame_by_frame_in_samples_and_files(tmp_path: Path) -> 
         assert (again["start"], again["end"]) == pytest.approx((1, 2), abs=0.02)
         (given,) = find({"array": spoken(44_100), "sampling_rate": 44_100})
         assert given == again or given["start"] == pytest.approx(again["start"], abs=0.011)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_model_whose_pipeline_is_refused_is_closed(
+    is_async: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Session] = []
+
+    def noted(session: Session) -> Session:
+        opened.append(session)
+        return session
+
+    async def load_async(*given: Any, **options: Any) -> Session:
+        return noted(await edge_infer.load_async(*given, **{**options, "self_test": False}))
+
+    def load(*given: Any, **options: Any) -> Session:
+        return noted(edge_infer.load(*given, **{**options, "self_test": False}))  # these bundles have no examples
+
+    monkeypatch.setattr(module, "load", load)
+    monkeypatch.setattr(module, "load_async", load_async)
+
+    def broken(*_: object) -> None:
+        raise ExecutionError("other answers")
+
+    async def broken_async(*_: object) -> None:
+        broken()
+
+    monkeypatch.setattr(vectors, "prove_async" if is_async else "prove", broken_async if is_async else broken)
+    bundle = pipelines.colours(tmp_path / "c.bundle")
+    refused: list[tuple[type[Exception], dict[str, Any]]]
+    refused = [(ExecutionError, {"self_test": True}), (InputError, {"task": "object-detection"})]
+    for error, options in refused:
+        with pytest.raises(error):
+            if is_async:
+                asyncio.run(edge_infer.pipeline_async(bundle, **options))
+            else:
+                edge_infer.pipeline(bundle, **options)
+        with pytest.raises(InputError, match="closed"):
+            opened[-1].run({"pixels": np.zeros((1, 3, 8, 8), np.float32)})
+    assert len(opened) == 2

@@ -369,3 +369,39 @@ def test_what_a_folder_lacks_is_said(tmp_path: Path) -> None:
         edge_infer.pipeline(
             "image-classification", hub_folders.write(tmp_path / "s", hub_folders.text_encoder(), hub_folders.SENTENCES)
         )
+
+
+def test_the_outputs_of_questions_and_of_vectors_need_no_logits() -> None:
+    """BERT's exports have a second output beside `last_hidden_state`, and those for questions two and no `logits`."""
+    names = ("start_logits", "end_logits")
+    spans = zoo.model(
+        [
+            helper.make_node("Gather", ["table", "input_ids"], ["both"]),
+            helper.make_node("Split", ["both"], [f"{name}_part" for name in names], axis=2, num_outputs=2),
+            *(helper.make_node("Squeeze", [f"{name}_part", "last"], [name]) for name in names),
+        ],
+        [zoo.value("input_ids", ["batch", "sequence"], "int64")],
+        [zoo.value(name, ["batch", "sequence"]) for name in names],
+        {"table": hub_folders.table(2), "last": np.array([2])},
+        18,
+    )
+    config = {"architectures": ["BertForQuestionAnswering"], "model_type": "bert"}
+    files = {**hub_folders.SENTENCES, "config.json": {**config, "max_position_embeddings": 32}}
+    made = found(spans, {name: one for name, one in files.items() if name != "modules.json"})
+    assert made.definition.task == "question-answering"
+    assert steps(made.definition.outputs) == [{"step": "post.answer_span"}]  # its defaults are these names
+
+    pooled = zoo.model(
+        [
+            helper.make_node("Gather", ["table", "input_ids"], ["last_hidden_state"]),
+            helper.make_node("ReduceMean", ["last_hidden_state", "axes"], ["pooler_output"], keepdims=0),
+        ],
+        [zoo.value(name, ["batch", "sequence"], "int64") for name in ("input_ids", "attention_mask")],
+        [
+            zoo.value("last_hidden_state", ["batch", "sequence", hub_folders.WIDTH]),
+            zoo.value("pooler_output", ["batch", hub_folders.WIDTH]),
+        ],
+        {"table": hub_folders.table(), "axes": np.array([1])},
+    )
+    after = steps(found(pooled, hub_folders.SENTENCES).definition.outputs)
+    assert after[0] == {"step": "post.pool", "tensor": "last_hidden_state"}

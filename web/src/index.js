@@ -43,7 +43,8 @@ export { InferError, Session, VERSION };
  * @property {AbortSignal} [signal] Gives up the load; what has arrived until then is kept.
  * @property {boolean} [keep] Whether the model is kept in the page's storage for the next visit; it is unless false.
  * @property {string} [apiKey] What the bundle's server asks for, where it has tenants. Whoever may read the page may read it.
- * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over.
+ * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over; of a `pipeline` its steps and
+ *   answers have to be those of the bundle's vectors too.
  * @property {boolean} [tune] Whether the ways to run the model are measured first, where that was not done in this browser.
  * @property {URL | string} [fallback] The same model on a server, `http://HOST/v2/models/NAME`, by the rules of Python's `load`: where
  *   no engine here can load it, where it was measured to be slower than `latencyBudgetMs` or turns out to be, and for runs that fail for
@@ -172,7 +173,9 @@ export async function pipeline(url, options = {}, more = {}) {
       await session.dispose();
       return openPairPipeline(address, task, loading);
     }
-    return Object.assign(await (await fetched).pipelineOf(session, task), { session });
+    const answering = await (await fetched).pipelineOf(session, task);
+    if (loading.selfTest) await answering.selfTest();
+    return Object.assign(answering, { session });
   } catch (error) {
     await session.dispose();
     throw error;
@@ -251,17 +254,30 @@ function addressOf(url) {
  *     const [best] = await notes.search("how do I reset it?", { k: 5 });
  *     console.log(best.text, best.score);
  *
- * @param {URL | string} url The address of its folder.
- * @param {Omit<import("./vectors/search-index.js").IndexOptions, "embed"> & {model?: URL | string | import("./vectors/search-index.js").Embed, modelOptions?: SessionOptions}} [options]
+ * @param {URL | string} url The address of its folder; or, as `edge+https://HOST/STORE/NAME` or `edge+/store/NAME`, of an index of a
+ *   signed store: its newest version, of which only new segments are fetched, and which is there without a network from then on.
+ * @param {Omit<import("./vectors/search-index.js").IndexOptions, "embed"> & {model?: URL | string | import("./vectors/search-index.js").Embed, modelOptions?: SessionOptions, trust?: string, root?: URL | string}} [options]
  *   `model` is the bundle that the index was built by, or a function that makes vectors of texts; none is needed to search by
- *   vectors or by words.
+ *   vectors or by words. `trust` is the text of a store's first `root.json`.
  * @returns {Promise<import("./vectors/search-index.js").SearchIndex>}
  * @throws {InferError} `integrity_error`: a file is damaged, or the bundle is of other weights than the vectors of the index.
  */
-export async function openIndex(url, { model, modelOptions, ...options } = {}) {
+export async function openIndex(url, { model, modelOptions, trust, root, ...options } = {}) {
   const { SearchIndex } = await import("./vectors/search-index.js");
-  if (model === undefined || typeof model === "function") return SearchIndex.open(url, { ...options, embed: model });
-  const [index, embed] = await Promise.all([SearchIndex.open(url, options), pipeline("feature-extraction", model, modelOptions)]);
+  const open = async () => {
+    if (!String(url).startsWith(STORE)) return SearchIndex.open(url, options);
+    const { LiveModel } = await import("./page/live.js");
+    const live = new LiveModel(addressOf(String(url).slice(STORE.length)), rootOf(root), { trust });
+    const { onProgress, signal } = options;
+    try {
+      const { taken, update } = await live.take({ mayBeOld: true, onProgress, signal }, ({ files }) => SearchIndex.ofFiles(files));
+      return Object.assign(/** @type {import("./vectors/search-index.js").SearchIndex} */ (taken), { update });
+    } finally {
+      live.close();
+    }
+  };
+  if (model === undefined || typeof model === "function") return Object.assign(await open(), { embed: model });
+  const [index, embed] = await Promise.all([open(), pipeline(model, modelOptions)]);
   try {
     await index.checkRevision(await embed.session.read("manifest.json"));
   } catch (error) {

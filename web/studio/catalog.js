@@ -14,6 +14,7 @@ import { InferError } from "../src/index.js";
  * @property {string | null} [license] The licence of the weights, where the bundle says it.
  * @property {string[]} [samples] Paths of pictures or sounds in the bundle to try it on.
  * @property {{id: string, format: string, precision: string, size: number}[]} [variants]
+ * @property {boolean} [chat] Of one that generates text: whether it takes conversations.
  * @property {import("../src/errors.js").ErrorDocument} [error] What is wrong with its bundle.
  */
 /** @typedef {{name: string, type: string, categories: (string | number)[]}} Column */

@@ -13,7 +13,7 @@ const TRIES = {
   "audio-classification": "Name a sound, from a file or the microphone",
   "automatic-speech-recognition": "Write down what is said",
   "voice-activity-detection": "Hear when somebody speaks",
-  "text-generation": "Chat with it; it writes in this page",
+  "text-generation": "Begin a text; it goes on with it in this page",
   "feature-extraction": "Search sentences by their meaning",
   "text-classification": "Sort a text",
   "zero-shot-classification": "Sort a text by labels of your own",
@@ -50,7 +50,7 @@ export function gallery(list) {
 
 /** @param {Entry} entry @returns {HTMLElement} */
 function card(entry) {
-  const { name, url, version = "", task = "", license, samples = [], variants = [], error } = entry;
+  const { name, url, version = "", task = "", license, samples = [], variants = [], chat, error } = entry;
   const href = `#/models/${encodeURIComponent(name)}`;
   if (error) {
     return h("li", h(".card.broken", h(".text", h("", h("h2", name), h("p.small", error.error.replaceAll("`", ""))), error.hint && h("p.small.quiet", error.hint.replaceAll("`", "")))));
@@ -61,5 +61,5 @@ function card(entry) {
   const picture = samples.find((path) => /\.(jpe?g|png|webp)$/i.test(path));
   const what = [task || "tensors in, tensors out", version && `version ${version}`].filter(Boolean).join(" · ");
   const shot = picture && h("img.shot", { src: `${url.replace(/\/$/, "")}/${picture}`, alt: "", width: 88, height: 88 });
-  return h("li", h("a.card", { href }, h(".text", h(".top-line", h("", h("h2", name), h("p.small.quiet", what), h("p", TRIES[task] ?? "Draw for it, or give it numbers")), shot), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
+  return h("li", h("a.card", { href }, h(".text", h(".top-line", h("", h("h2", name), h("p.small.quiet", what), h("p", chat ? "Chat with it; it writes in this page" : (TRIES[task] ?? "Draw for it, or give it numbers"))), shot), h("dl", rows.map(([key, value]) => h("", h("dt", key), h("dd", value)))))));
 }

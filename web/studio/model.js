@@ -2,6 +2,7 @@
 
 import { code } from "./code.js";
 import { costs } from "./costs.js";
+import { keepAddress } from "./link.js";
 import { bytes, facts, h, milliseconds, pick, progress, section, table, trouble } from "./parts.js";
 import { offlineSwitch } from "./offline.js";
 import { proof } from "./proof.js";
@@ -14,7 +15,7 @@ import { widgetOf } from "./widgets/registry.js";
 
 /**
  * @param {Model} model
- * @param {URLSearchParams} query The rest of the address: the way to run it.
+ * @param {URLSearchParams} query The rest of the address: the way to run it, and an input.
  * @returns {Promise<{parts: HTMLElement[], start: () => void, leave: () => void}>}
  */
 export async function modelPage(model, query) {
@@ -24,12 +25,20 @@ export async function modelPage(model, query) {
   }
   const state = new State(model, wayOfQuery(model, query));
   const widget = await widgetOf(model, state);
-  const parts = [head(model), choices(state), bench(state, widget), costs(state), proof(state), specs(model), code(state)];
+  if (query.has("in")) widget.link?.set(query.getAll("in"));
+  keepAddress(state, widget.link);
+  const parts = [head(model), choices(state), bench(state, widget), ...await own(state), costs(state), proof(state), specs(model), code(state)];
   const leave = () => {
     widget.leave?.();
     state.close();
   };
   return { parts, start: () => state.start(), leave };
+}
+
+/** @param {State} state @returns {Promise<HTMLElement[]>} What a model of its task does beside its answers. */
+async function own(state) {
+  const { task, hasPipeline, files } = state.model;
+  return task === "feature-extraction" && hasPipeline && !files ? [(await import("./documents.js")).documents(state)] : [];
 }
 
 /** @param {Model} model @returns {HTMLElement} */

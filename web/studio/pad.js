@@ -2,6 +2,14 @@
 
 /** @typedef {[number, number]} Point In hundredths of the pad's side. */
 
+/** Points drawn by hand lie on a grid of 512 by 512, so that three letters of an address say one exactly. */
+const [GRID, STEPS] = [512, 4];
+/** How far beside the pad the grid begins, in hundredths: a stroke may leave the pad. */
+const MARGIN = 14;
+const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/** The shortest line that is drawn, in hundredths: three pixels on the screen. */
+const SHORTEST = 0.9;
+
 /** The side of the drawing, in pixels, whatever its size on the screen. */
 const PIXELS = 448;
 /** A stroke's width, as a part of the pad: with it digits are recognised from 0.4 of the pad's height upwards. */
@@ -37,9 +45,15 @@ export class Pad {
     this.onChange = onChange;
     this.ink = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true }));
     this.isEmpty = true;
-    /** @type {Map<number, Point>} Where each pointer that is down was last. */
+    /** The digit that was drawn by itself and nothing else, else -1. */
+    this.sample = -1;
+    /** What was drawn by hand. @type {Point[][]} */
+    this.strokes = [];
+    /** @type {Map<number, Point[]>} The stroke of each pointer that is down was last. */
     this.pointers = new Map();
     this.animation = 0;
+    /** Draws what an animation has left. */
+    this.finish = () => {};
     canvas.addEventListener("pointerdown", (event) => this.begin(event));
     canvas.addEventListener("pointermove", (event) => this.follow(event));
     for (const type of ["pointerup", "pointercancel"]) {
@@ -52,25 +66,57 @@ export class Pad {
     if (event.button !== 0) return;
     event.preventDefault();
     this.stop();
+    this.finish();
     this.canvas.focus({ preventScroll: true });
     this.canvas.setPointerCapture(event.pointerId);
-    const point = this.pointOf(event);
-    this.pointers.set(event.pointerId, point);
-    this.line(point, point);
+    this.pointers.set(event.pointerId, this.stroke([this.pointOf(event)]));
     this.onChange();
   }
 
   /** @param {PointerEvent} event */
   follow(event) {
-    let last = this.pointers.get(event.pointerId);
-    if (!last) return;
+    const stroke = this.pointers.get(event.pointerId);
+    if (!stroke) return;
     const events = event.getCoalescedEvents?.() ?? [];
     for (const one of events.length > 0 ? events : [event]) {
-      const point = this.pointOf(one);
+      const [point, last] = [this.pointOf(one), stroke[stroke.length - 1]];
+      if (Math.hypot(point[0] - last[0], point[1] - last[1]) < SHORTEST) continue;
       this.line(last, point);
-      last = point;
+      stroke.push(point);
     }
-    this.pointers.set(event.pointerId, last);
+    this.onChange();
+  }
+
+  /** Draw a stroke, and keep it. @param {Point[]} points @returns {Point[]} */
+  stroke(points) {
+    points.forEach((point, i) => this.line(points[Math.max(0, i - 1)], point));
+    this.strokes.push(points);
+    return points;
+  }
+
+  /** @returns {string} What was drawn, for an address: a sample's digit, then each stroke; empty where there is nothing. */
+  pack() {
+    if (this.isEmpty) return "";
+    const letters = (/** @type {Point} */ point) => {
+      const [x, y] = point.map((value) => Math.round((value + MARGIN) * STEPS));
+      const number = x * GRID + y;
+      return LETTERS[number >> 12] + LETTERS[(number >> 6) & 63] + LETTERS[number & 63];
+    };
+    return [this.sample < 0 ? "" : this.sample, ...this.strokes.map((stroke) => stroke.map(letters).join(""))].join(".");
+  }
+
+  /** Draw what an address has. @param {string} text Of `pack`; what is not is left out. */
+  unpack(text) {
+    const [sample, ...strokes] = text.split(".");
+    this.wipe();
+    if (SAMPLES[Number(sample || -1)]) this.draw(Number(sample), false);
+    for (const stroke of strokes) {
+      const points = (stroke.match(/[\w-]{3}/g) ?? []).map((three) => {
+        const number = [...three].reduce((all, letter) => all * 64 + LETTERS.indexOf(letter), 0);
+        return /** @type {Point} */ ([number >> 9, number % GRID].map((value) => value / STEPS - MARGIN));
+      });
+      if (points.length) this.stroke(points);
+    }
     this.onChange();
   }
 
@@ -80,7 +126,8 @@ export class Pad {
    */
   pointOf(event) {
     const box = this.canvas.getBoundingClientRect();
-    return [((event.clientX - box.left) / box.width) * 100, ((event.clientY - box.top) / box.height) * 100];
+    const onGrid = (/** @type {number} */ part) => Math.min(GRID - 1, Math.max(0, Math.round((part * 100 + MARGIN) * STEPS))) / STEPS - MARGIN;
+    return [onGrid((event.clientX - box.left) / box.width), onGrid((event.clientY - box.top) / box.height)];
   }
 
   /** @param {Point} from @param {Point} to */
@@ -106,6 +153,9 @@ export class Pad {
   wipe() {
     this.ink.clearRect(0, 0, PIXELS, PIXELS);
     this.isEmpty = true;
+    this.sample = -1;
+    this.strokes = [];
+    this.finish = () => {};
   }
 
   stop() {
@@ -116,10 +166,12 @@ export class Pad {
    * Draw a digit, as quickly as a person might; at once where motion is not wanted.
    *
    * @param {number} digit
+   * @param {boolean} [isSlow]
    */
-  draw(digit) {
+  draw(digit, isSlow = !matchMedia("(prefers-reduced-motion: reduce)").matches) {
     this.stop();
     this.wipe();
+    this.sample = digit;
     const lines = SAMPLES[digit].flatMap((stroke) => {
       const points = smooth(stroke);
       return points.slice(1).map((point, i) => /** @type {[Point, Point]} */ ([points[i], point]));
@@ -129,10 +181,8 @@ export class Pad {
       for (; drawn < Math.min(count, lines.length); drawn++) this.line(...lines[drawn]);
       this.onChange();
     };
-    if (matchMedia("(prefers-reduced-motion: reduce)").matches) {
-      upTo(lines.length);
-      return;
-    }
+    this.finish = () => upTo(lines.length);
+    if (!isSlow) return this.finish();
     const start = performance.now();
     const step = (/** @type {number} */ now) => {
       upTo(Math.ceil((lines.length * Math.max(0, now - start)) / SAMPLE_MS));

@@ -172,27 +172,30 @@ export function table(heads, rows) {
  *
  * @param {HTMLElement} element
  * @param {string} accept Media types, as of an input of files.
- * @param {(file: File) => void} take
+ * @param {(file: File, all: File[]) => void} take
  * @param {(folder: FileSystemDirectoryEntry) => void} [takeFolder] What takes a folder that is dropped.
+ * @param {boolean} [multiple] Whether several may be chosen at once.
  * @returns {() => void} Opens the dialog.
  */
-export function takesFiles(element, accept, take, takeFolder) {
-  const input = /** @type {HTMLInputElement} */ (h("input", { type: "file", accept, hidden: true, "aria-label": "Choose a file" }));
-  input.addEventListener("change", () => input.files?.[0] && take(input.files[0]));
+export function takesFiles(element, accept, take, takeFolder, multiple = false) {
+  const input = /** @type {HTMLInputElement} */ (h("input", { type: "file", accept, multiple, hidden: true, "aria-label": "Choose a file" }));
+  const takeAll = (/** @type {FileList | undefined | null} */ files) => files?.[0] && take(files[0], [...files]);
+  input.addEventListener("change", () => {
+    takeAll(input.files);
+    input.value = ""; // the same one may be chosen again
+  });
   element.addEventListener("dragover", (event) => (event.preventDefault(), element.classList.add("over")));
   element.addEventListener("dragleave", () => element.classList.remove("over"));
   element.addEventListener("drop", (event) => {
     event.preventDefault();
     element.classList.remove("over");
-    const file = event.dataTransfer?.files[0];
     const entry = takeFolder && event.dataTransfer?.items[0]?.webkitGetAsEntry?.();
     if (takeFolder && entry && entry.isDirectory) takeFolder(/** @type {FileSystemDirectoryEntry} */ (entry));
-    else if (file) take(file);
+    else takeAll(event.dataTransfer?.files);
   });
   const paste = (/** @type {ClipboardEvent} */ event) => {
     if (!element.isConnected) return removeEventListener("paste", paste);
-    const file = event.clipboardData?.files[0];
-    if (file) take(file);
+    takeAll(event.clipboardData?.files);
   };
   addEventListener("paste", paste);
   element.append(input);

@@ -2,7 +2,7 @@
 
 import { say } from "./parts.js";
 import { Runner } from "./runner.js";
-import { engineOf, variantFor, wayToQuery } from "./ways.js";
+import { engineOf, variantFor } from "./ways.js";
 
 /** @typedef {import("./catalog.js").Model} Model */
 /** @typedef {import("./ways.js").Way} Way */
@@ -39,6 +39,8 @@ export class State {
     this.way = { engine: "ort", variant: model.variants[0]?.id ?? "", device: "wasm", threads: "auto" };
     this.wished = wished;
     this.startMs = 0;
+    /** Whether the way is one that somebody chose. */
+    this.isChosen = Object.keys(wished).length > 0;
   }
 
   /** @param {Listener} listener */
@@ -70,6 +72,7 @@ export class State {
     const turn = ++this.#turn;
     this.#isReady = false;
     Object.assign(this.way, wanted);
+    this.isChosen ||= Object.keys(wanted).length > 0;
     if (wanted.variant) this.#tell((one) => one.chosen?.(this.way, this));
     /** @type {Map<string, {loaded: number, total: number}>} */
     const files = new Map();
@@ -91,7 +94,6 @@ export class State {
       this.startMs = opened.startMs;
       this.#isReady = true;
       this.#answers = 0;
-      if (Object.keys(wanted).length && !this.model.files) history.replaceState(null, "", `#/models/${encodeURIComponent(this.model.name)}?${wayToQuery(this.way)}`);
       this.#tell((one) => one.chosen?.(this.way, this));
       this.#tell((one) => one.ready?.(opened));
       if (this.#asked) this.ask(this.#asked.value, this.#asked.args);

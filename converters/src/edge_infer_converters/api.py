@@ -47,6 +47,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     metric: str | None = None,
     format: str | None = None,  # noqa: A002  the command's word
     shape: Mapping[str, Shape] | None = None,
+    dynamic: str | Sequence[str] | None = None,
     bind: Mapping[str, Any] | None = None,
     layout: str | None = "onnx",
     tflite_io: str | None = None,
@@ -55,6 +56,8 @@ def convert(  # noqa: D417  the options are described in their declaration
     opset: int | None = None,
     report: FilePath | None = None,
     prune_dead_channels: bool = False,
+    prune: str | float | None = None,
+    transport: str | None = None,
     goldens: int | None = None,
     drift: bool = True,
     keep_all: bool = False,

@@ -117,11 +117,12 @@ class BundleWriter:
         """Return a file that was added, or None."""
         return (self.folder / path).read_bytes() if path in self._entries else None
 
-    def drop(self, path: str) -> None:
-        """Take a file out again."""
-        del self._entries[path]
-        (self.folder / path).unlink()
-        parent = (self.folder / path).parent
+    def drop(self, *paths: str) -> None:
+        """Take files of one folder out again."""
+        for path in paths:
+            del self._entries[path]
+            (self.folder / path).unlink()
+        parent = (self.folder / paths[0]).parent
         if parent != self.folder and not any(parent.iterdir()):
             parent.rmdir()
 

@@ -12,6 +12,8 @@ from edge_infer.cli import output as printer
 from edge_infer_converters.options import OPTIONS, RECIPE_DEFAULTS
 
 if TYPE_CHECKING:
+    from edge_infer_converters.conversion import Conversion
+    from edge_infer_converters.forecast import Forecast
     from edge_infer_converters.options import Option
 
 
@@ -38,17 +40,21 @@ _PARAMETERS = [
     click.Option(
         ["-o", "--output"],
         type=click.Path(path_type=Path),
-        required=True,
         metavar="OUT.bundle",
         help="The folder to write.",
     ),
     *map(_parameter, OPTIONS),
+    click.Option(
+        ["--dry-run"],
+        is_flag=True,
+        help="Write nothing: say what would be tried, how large the files would be and how long it would take.",
+    ),
     click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."),
 ]
 
 
 @click.command(params=_PARAMETERS)
-def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
+def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **given: Any) -> None:
     """Convert a model into a bundle: smaller variants, each measured against SOURCE.
 
     SOURCE is an .onnx, .ort, .pt, .pt2, .keras, .h5 or .tflite file, a file of an estimator (.skops, .json, .ubj, .txt,
@@ -68,12 +74,13 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     from edge_infer.errors import InputError, UnsupportedOperator
     from edge_infer.platform import allocator
     from edge_infer_converters import convert_run, support
-    from edge_infer_converters.conversion import DecoderConversion
     from edge_infer_converters.recipe import Recipe
-    from edge_infer_converters.report.terminal import TerminalReporter, print_decoders, print_layers, print_table
+    from edge_infer_converters.report.terminal import TerminalReporter
     from edge_infer_converters.sources.bindings import parse_bindings
     from edge_infer_converters.sources.options import parse_shapes
 
+    if output is None and not dry_run:
+        raise click.UsageError("Missing option '-o' / '--output': the folder to write, such as model.bundle")
     # Libraries whose log has no handler would print their advice between our lines.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
@@ -87,12 +94,35 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     if path.is_file() and path.stat().st_size >= allocator.LARGE_BYTES:
         allocator.return_large_blocks()
     try:
+        if output is None or dry_run:
+            unused = ("version", "samples", "license", "report")  # what is written with a bundle, or beside it
+            foreseen = {name: value for name, value in given.items() if name not in unused}
+            _print_forecast(
+                convert_run.foresee(source, output, recipe, reporter=TerminalReporter(), **foreseen), as_json
+            )
+            return
         result = convert_run.convert(source, output, recipe, reporter=TerminalReporter(), **given)
     except UnsupportedOperator as error:
         lacks = [support.Lack(**lack) for lack in error.details.get("lacks", ())]
         for line in support.table(lacks) if lacks else ():
             printer.talk(line)
         raise
+    _print_result(result, as_json)
+
+
+def _print_forecast(forecast: Forecast, as_json: bool) -> None:
+    from edge_infer_converters.report.terminal import print_forecast
+
+    if as_json:
+        printer.data_json(forecast.to_json())
+    else:
+        print_forecast(forecast)
+
+
+def _print_result(result: Conversion, as_json: bool) -> None:
+    from edge_infer_converters.conversion import DecoderConversion
+    from edge_infer_converters.report.terminal import print_decoders, print_layers, print_table
+
     if as_json:
         printer.data_json(result.to_json())
     elif isinstance(result, DecoderConversion):

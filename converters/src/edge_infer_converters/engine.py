@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Protocol
 
 from edge_infer.errors import ConversionError, UnsupportedModel
 
@@ -11,6 +12,11 @@ if TYPE_CHECKING:
 
     import numpy as np
     import onnxruntime
+
+
+class _WeightsInFiles(Protocol):
+    def give_to(self, options: onnxruntime.SessionOptions) -> list[object]:
+        """Let a session read the tensors where they lie; return what must live as long as it."""
 
 
 def fast_session(
@@ -51,7 +57,12 @@ def run_tflite(data: bytes, calls: Sequence[Mapping[str, np.ndarray]]) -> list[d
 
 
 def make_session(
-    model: bytes | str, name: str, *, optimised: bool = False, is_large: bool = False
+    model: bytes | str,
+    name: str,
+    *,
+    optimised: bool = False,
+    is_large: bool = False,
+    in_files: _WeightsInFiles | None = None,
 ) -> onnxruntime.InferenceSession:
     """Load a model into ONNX Runtime with one thread and, unless asked for, no optimisation.
 
@@ -60,6 +71,7 @@ def make_session(
         name: What to call it in an error.
         optimised: Whether the engine may join and replace nodes.
         is_large: Whether to take little memory: weights are not packed, and no memory is kept between runs.
+        in_files: The weights that the engine reads where they lie.
 
     Raises:
         UnsupportedModel: ONNX Runtime refuses it.
@@ -75,12 +87,15 @@ def make_session(
     if is_large:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.enable_cpu_mem_arena = False
+    kept = [] if in_files is None else in_files.give_to(options)
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's classes have no common base but this
         raise UnsupportedModel(
             f"ONNX Runtime cannot load `{name}`: {first_line(error)}", hint=hint_for(str(error)), model=name
         ) from error
+    weakref.finalize(session, kept.clear)  # the engine reads the views until the session goes
+    return session
 
 
 def hint_for(text: str) -> str:

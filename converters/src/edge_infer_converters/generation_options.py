@@ -16,12 +16,14 @@ _OPTIONS = {
     "keep_all": "--keep-all",
     "budget": "--max-loss, --min-sqnr, --max-size, --max-latency-ratio and --metric",
     "targets": "--target",
-    "source": "--shape, --bind, --layout, --opset and --allow-baked",
+    "source": "--shape, --dynamic, --bind, --layout, --opset and --allow-baked",
     "tflite_io": "--tflite-io",
     "calibrate": "--calibrate",
     "is_cached": "--no-cache",
     "keep_names": "--keep-names",
     "prunes": "--prune-dead-channels",
+    "prunes_weak": "--prune",
+    "transport": "--transport",
     "goldens": "--goldens",
 }
 

@@ -20,6 +20,10 @@ INTERFACES = ("float", "int8")
 LAYOUTS = ("onnx", "nhwc")
 
 
+#: What a file can be made small for.
+TRANSPORTS = ("palette",)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """One option.
@@ -188,6 +192,14 @@ OPTIONS = (
         repeats=True,
     ),
     _recipe(
+        "dynamic",
+        "str | Sequence[str] | None",
+        "Make dimensions free that the model fixes: batch, height, width, sequence, or INPUT:AXIS=NAME, with commas "
+        "between. The model must run with twice the size.",
+        unit="LIST",
+        repeats=True,
+    ),
+    _recipe(
         "bind",
         "Mapping[str, Any] | None",
         "Turn an input into a constant; what follows from it is computed now, branches of If too. May be repeated.",
@@ -219,6 +231,20 @@ OPTIONS = (
     _recipe("opset", "int | None", "Write ONNX's operator set N instead of the source's own.", unit="N"),
     _file("report", "Also write an HTML page about the conversion, such as report.html."),
     _recipe("prune_dead_channels", "bool", "Remove channels that are the same for every input.", default=False),
+    _recipe(
+        "prune",
+        "str | float | None",
+        "Let mixed in ONNX do without up to this share of each layer's channels, where the budget allows it and the "
+        "file gets smaller: 30% or 0.3.",
+        unit="SHARE",
+    ),
+    _recipe(
+        "transport",
+        "str | None",
+        "What mixed in ONNX is made small for: palette counts its bytes on the wire, and lets weights be numbers of 16 "
+        "to 64 values. Default: the file.",
+        choices=TRANSPORTS,
+    ),
     _recipe(
         "goldens",
         "int | None",

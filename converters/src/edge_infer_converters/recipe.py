@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.measure.budget import Budget, parse_latency, parse_share, parse_size
-from edge_infer_converters.options import CALIBRATIONS, FORMATS, INTERFACES, LAYOUTS, RECIPE_DEFAULTS
-from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.options import CALIBRATIONS, FORMATS, INTERFACES, LAYOUTS, RECIPE_DEFAULTS, TRANSPORTS
+from edge_infer_converters.sources.options import SourceOptions, parse_dynamic
 from edge_infer_converters.targets import TARGETS
 from edge_infer_converters.writers.plan import PLANS, VariantPlan
 
@@ -35,13 +35,15 @@ class Recipe:
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
         targets: The targets of the bundle, of `TARGETS`.
-        source: The options of the source: fixed dimensions, operator set, layout of images, bound inputs.
+        source: The options of the source: fixed and free dimensions, operator set, layout of images, bound inputs.
         tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
             microcontrollers are the only target.
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
         is_cached: Whether a search keeps its figures for the next, in the user's cache folder.
         keep_names: Whether tensors inside a TFLite file keep their names.
         prunes: Whether channels that are the same for every input are removed first.
+        prunes_weak: Up to which share of each layer's channels `onnx/mixed` may lack; 0 for none.
+        transport: What `onnx/mixed` is made small for: `palette` for the wire, or empty for the file.
         keeps_reference: Whether the bundle keeps what its data look like, to find drift.
         goldens: How many golden examples the bundle has; 0 for up to 32 that are small beside the model.
     """
@@ -57,6 +59,8 @@ class Recipe:
     is_cached: bool = True
     keep_names: bool = False
     prunes: bool = False
+    prunes_weak: float = 0.0
+    transport: str = ""
     keeps_reference: bool = True
     goldens: int = 0
 
@@ -85,12 +89,21 @@ class Recipe:
             one.keep_all,
             budget,
             _words(one.target) or ("any",),
-            SourceOptions(one.shape or {}, one.opset, one.layout or "onnx", one.bind or {}, one.allow_baked),
+            SourceOptions(
+                one.shape or {},
+                one.opset,
+                one.layout or "onnx",
+                one.bind or {},
+                one.allow_baked,
+                parse_dynamic(one.dynamic),
+            ),
             one.tflite_io or "",
             keep_names=one.keep_names,
             calibrate=one.calibrate,
             is_cached=one.cache,
             prunes=one.prune_dead_channels,
+            prunes_weak=(parse_share(one.prune) if isinstance(one.prune, str) else one.prune) or 0.0,
+            transport=one.transport or "",
             keeps_reference=one.drift,
             goldens=one.goldens or 0,
         )
@@ -102,11 +115,27 @@ class Recipe:
         _check(self.targets, list(TARGETS), "Target")
         _check((self.source.layout,), LAYOUTS, "Layout")
         _check((self.tflite_io,) if self.tflite_io else (), INTERFACES, "TFLite interface")
+        _check((self.transport,) if self.transport else (), TRANSPORTS, "Transport")
+        if not 0 <= self.prunes_weak < 1:
+            raise InputError(
+                f"{self.prunes_weak:g} is no share of the channels, expected 0 to 99 %", hint="--prune 30%"
+            )
         if self.goldens < 0:
             raise InputError(f"{self.goldens} golden examples cannot be kept, expected 1 or more", hint="--goldens 8")
         for target in self.targets:
             if not any(self._wants(target, plan) for plan in PLANS):
                 raise self._nothing_for(target)
+        if self._asks_mixed and not any(
+            plan.id == "onnx/mixed" and self._wants(target, plan) for plan in PLANS for target in self.targets
+        ):
+            raise InputError(
+                "--prune and --transport shape onnx/mixed, which is not to be made",
+                hint="--format onnx --precision mixed",
+            )
+
+    @property
+    def _asks_mixed(self) -> bool:
+        return bool(self.prunes_weak or self.transport)
 
     def plans(self, source_precision: str, source_format: str = "onnx") -> tuple[VariantPlan, ...]:
         """List the variants to make of a source, each with its targets; a quantized source is kept unchanged.
@@ -185,7 +214,7 @@ class Recipe:
         """Tell whether a variant is to be made for a target."""
         taken = TARGETS[target]
         words = set(self.precisions or taken.precisions)
-        if "auto" in words or (self.budget.is_set and not self.precisions and taken.searches):
+        if "auto" in words or ((self.budget.is_set or self._asks_mixed) and not self.precisions and taken.searches):
             words |= set(taken.precisions) | ({"mixed"} if taken.searches else set())
         formats = self.formats or taken.formats
         word = plan.word or plan.precision

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 from starlette.routing import Route
 
-from edge_infer.errors import InputError, StoreError
+from edge_infer.errors import InputError, ModelNotFound, StoreError
 from edge_infer.server.errors import StorageFailed, UnsupportedMediaType
 from edge_infer.server.feedback.ids import AnswerIds
+from edge_infer.server.headers import ANSWERING
 from edge_infer.server.ingestion.bodies import read_body
 from edge_infer.server.protocol.requests import parse_request
 from edge_infer.server.responses import NO_STORE, json_answer
@@ -64,7 +65,7 @@ class Feedback:
             async def mark(message: Message) -> None:
                 if message["type"] == "http.response.start" and message["status"] == _OK:
                     tenant = self._context.keys.tenant_of(scope["headers"]).name
-                    pair = (HEADER, self._ids.make(name, tenant).encode())
+                    pair = (HEADER, self._ids.make(name, scope[ANSWERING], tenant).encode())
                     message = {**message, "headers": [*message.get("headers", ()), pair]}
                 await send(message)
 
@@ -83,10 +84,16 @@ class Feedback:
         body = await read_body(request.receive, declared, MAX_FEEDBACK_BYTES)
         name = request.path_params["name"]
         document = await to_thread.run_sync(_parsed, body)
-        given = self._ids.check(document.get("id"), name, tenant.name)
+        given, version = self._ids.check(document.get("id"), name, tenant.name)
         label = _label(document.get("label"))
-        model = await self._context.engine.settled(name, request.path_params.get("version"))
-        record = {"id": given, "time": round(time.time(), 3), "model": model.name, "version": model.version}
+        asked = request.path_params.get("version", version)
+        if asked != version:
+            raise InputError(
+                f"`id` is of an answer of version {version}, and not {asked[:80]}",
+                hint=f"POST /v2/models/{name}/feedback",
+                field="id",
+            )
+        record = {"id": given, "time": round(time.time(), 3), "model": name, "version": version}
         record |= {"tenant": tenant.name, "label": label}
         if "inputs" in document:
             if document.get("consent") is not True:
@@ -95,12 +102,20 @@ class Feedback:
                     hint="ask the person whose data these are, or leave `inputs` out",
                     field="consent",
                 )
+            model = await self._model(name, version)
             record["inputs"] = await to_thread.run_sync(_inputs, document["inputs"], model, label)
         try:
             await to_thread.run_sync(self._log.add, record)
         except StoreError as error:
             raise StorageFailed(error.message, hint=error.hint) from error
         return json_answer({"id": given, "kept": "inputs" if "inputs" in record else "label"}, NO_STORE)
+
+    async def _model(self, name: str, version: str) -> LoadedModel:
+        """Return the version that answered, whose inputs are known; where it is gone, the one that is served now."""
+        try:
+            return await self._context.engine.settled(name, version)
+        except ModelNotFound:
+            return await self._context.engine.settled(name)
 
 
 def _parsed(body: bytes) -> dict[str, Any]:

@@ -6,6 +6,10 @@ requests of each tenant, by weight, and the others wait in a line of its own: de
 Varghese 1995), where a tenant that has nothing to do saves nothing up. Who asks alone waits for nobody. Requests of
 HTTP and frames of WebSockets begin in turn; of the answers only those of the fast path are sent in turn: the others are
 no more than the requests that began.
+
+Who was just refused pauses: what a tenant sends beyond its share is not begun, and its bodies are not read, until
+`TenantBounds.paused_until`. Else the reading and refusing of a flood would take the processors that the others' answers
+need. A pause holds nobody for ever: a request waits a second at most, and of each tenant so many requests.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
     from edge_infer.server.http.exchange import Exchange
     from edge_infer.server.ingestion.api_keys import ApiKeys
+    from edge_infer.server.ingestion.tenant_bounds import TenantBounds
 
     #: What waits for its turn; it returns whether there was something to do.
     Work = Callable[[], bool]
@@ -34,19 +40,24 @@ log = logging.getLogger(__name__)
 _A_PASS = 2.0
 #: How long after its last request a tenant counts as one that asks.
 _ASKS_S = 0.05
+#: How long after its last request a tenant is one beside which others pause: it may wait for a long batch.
+_BESIDE_S = 1.0
+#: The longest that a request waits for the end of its tenant's pauses, and the most requests of a tenant that do: each
+#: may have sent 64 KiB of a body. Those beyond are begun, and refused, at once.
+_LONGEST_PAUSE_S, _MOST_PAUSED = 1.0, 256
 #: Whose line the open paths without a key have: what orchestrators ask does not wait behind requests that are refused.
 _OPEN = Tenant("\0open")
 _OPEN_PATHS = frozenset(one.encode() for one in OPEN_PATHS)
 
 
 class _Line:
-    """The work of a tenant that waits: answers go before requests that have not begun."""
+    """The work of a tenant that waits: answers go before requests that have not begun; those with when they came."""
 
     __slots__ = ("answers", "requests")
 
     def __init__(self) -> None:
         self.answers: deque[Work] = deque()
-        self.requests: deque[Work] = deque()
+        self.requests: deque[tuple[float, Work]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self.answers or self.requests)
@@ -58,16 +69,19 @@ class Turns:
     Args:
         keys: Tells the tenant of a request. Requests without a known key have one line together,
             those to open paths another.
+        bounds: Tells who was refused just now, by `perf_counter`.
     """
 
-    def __init__(self, keys: ApiKeys) -> None:
+    def __init__(self, keys: ApiKeys, bounds: TenantBounds) -> None:
         self._keys = keys
+        self._bounds = bounds
         self._lines: dict[str, _Line] = {}
         self._credits: dict[str, float] = {}  # what those may still do in this pass that did something in it
         self._weights: dict[str, float] = {}  # of those that ask
-        self._asked: dict[str, float] = {}  # when they did last
+        self._asked: dict[str, float] = {}  # when each did last
         self._swept = 0.0
         self._is_due = False  # whether a pass is to come
+        self._wake: asyncio.TimerHandle | None = None  # at the end of the first pause, where nothing else is to do
 
     def defer_request(self, exchange: Exchange, begin: Work) -> bool:
         """Let a request wait, unless its tenant may begin it now.
@@ -86,12 +100,13 @@ class Turns:
             tenant = _OPEN if path in _OPEN_PATHS else ANYONE  # the latter is refused, in its turn
         if self._may_begin(tenant, exchange.start):
             return False
-        self._line(tenant.name).requests.append(begin)
+        self._line(tenant.name).requests.append((exchange.start, begin))
         return True
 
     async def wait(self, tenant: Tenant) -> None:
         """Wait until a tenant may begin one more request, such as a frame of a WebSocket."""
-        if self._may_begin(tenant, perf_counter()):
+        now = perf_counter()
+        if self._may_begin(tenant, now):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -101,7 +116,7 @@ class Turns:
             turn.set_result(None)
             return True
 
-        self._line(tenant.name).requests.append(begin)
+        self._line(tenant.name).requests.append((now, begin))
         await turn
 
     def defer_answer(self, tenant: Tenant, answer: Work) -> bool:
@@ -114,7 +129,7 @@ class Turns:
         Returns:
             Whether it waits; if not, the caller sends it.
         """
-        if len(self._asked) == 1 or tenant.name not in self._weights or self._may(tenant.name):
+        if len(self._weights) == 1 or tenant.name not in self._weights or self._may(tenant.name):
             return False
         self._line(tenant.name).answers.append(answer)
         return True
@@ -123,11 +138,19 @@ class Turns:
         """Take note that a tenant asks; return whether it may begin a request now."""
         self._asked[tenant.name] = now
         self._weights[tenant.name] = tenant.weight
-        if len(self._asked) == 1:
+        if self._bounds.paused_until(tenant.name) > now and self._has_others(tenant.name, now):
+            self._plan()
+            return False
+        if len(self._weights) == 1:
             return True
         if now - self._swept > _ASKS_S:
             self._sweep(now)
         return self._may(tenant.name)
+
+    def _has_others(self, name: str, now: float) -> bool:
+        """Tell whether another tenant asked in the last second."""
+        passed_over = (name, ANYONE.name, _OPEN.name)
+        return any(now - last <= _BESIDE_S for one, last in self._asked.items() if one not in passed_over)
 
     def _may(self, name: str) -> bool:
         """Use up a part of what a tenant may do in this pass; false where nothing of it is left."""
@@ -152,8 +175,8 @@ class Turns:
     def _sweep(self, now: float) -> None:
         """Forget who does not ask any more."""
         self._swept = now
-        for name in [one for one, last in self._asked.items() if now - last > _ASKS_S and one not in self._lines]:
-            del self._asked[name], self._weights[name]
+        for name in [one for one in self._weights if now - self._asked[one] > _ASKS_S and one not in self._lines]:
+            del self._weights[name]
             self._credits.pop(name, None)
 
     def _plan(self) -> None:
@@ -162,20 +185,37 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._pass)
 
     def _pass(self) -> None:
-        """Do what each tenant may do now."""
+        """Do what each tenant may do now; come back at once where that is not all, or when the first pause is over."""
         self._is_due = False
         before, self._credits = self._credits, {}
+        now, due = perf_counter(), inf
         for name, line in list(self._lines.items()):
             left = min(before.get(name, 0.0), 1.0) + self._earned(name)
+            resumes = 0.0
             while line and left >= 1:
-                work = (line.answers or line.requests).popleft()
+                resumes = self._resumes(name, line, now)
+                if resumes > now:
+                    break
+                work = line.answers.popleft() if line.answers else line.requests.popleft()[1]
                 try:
                     left -= work()
                 except Exception:  # one request harms no other
                     log.exception("A request failed in its turn")
                     left -= 1
             self._credits[name] = left
-            if not line:
+            if line:
+                due = min(due, resumes)
+            else:
                 del self._lines[name]
-        if self._lines:
+        if due <= now:
             self._plan()
+        elif due < inf:
+            if self._wake is not None:
+                self._wake.cancel()
+            self._wake = asyncio.get_running_loop().call_later(due - now, self._plan)
+
+    def _resumes(self, name: str, line: _Line, now: float) -> float:
+        """Return when a line may go on; what is past for now."""
+        if line.answers or len(line.requests) > _MOST_PAUSED or not self._has_others(name, now):
+            return now
+        return min(self._bounds.paused_until(name), line.requests[0][0] + _LONGEST_PAUSE_S)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import ClientDisconnect
 
+from edge_infer.errors import OverShare, QueueFull
 from edge_infer.server.errors import ClientLeft, ShuttingDown, expected, problem_parts
-from edge_infer.server.headers import IS_GONE, REFUSED, echoed
+from edge_infer.server.headers import ANSWERING, IS_GONE, REFUSED, echoed
 from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.metrics.access_log import note
 from edge_infer.server.protocol.head import RequestHead
@@ -203,12 +204,15 @@ class Call:
     def rejected(self, error: EdgeInferError) -> None:
         """Take note that the request was not taken."""
         self._is_rejected = True
+        self.context.bounds.refused(self.tenant)
         self.context.ledger.rejected(self.model, error)
 
     def failed(self, error: Exception) -> EdgeInferError:
         """Take note of what went wrong; return what the client is told."""
         if self._is_rejected:
             return expected(error)
+        if isinstance(error, OverShare | QueueFull):
+            self.context.bounds.refused(self.tenant)
         return self.context.ledger.failed(self.model, self.head, self.path, self.start, error)
 
     def release(self) -> None:
@@ -306,6 +310,7 @@ class HttpCall(Call):
                 self.rejected(refusal)
                 raise refusal
             if self.hold(model):
+                scope[ANSWERING] = model.version
                 return model, head
             self.model = model = None
 

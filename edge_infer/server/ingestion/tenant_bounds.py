@@ -1,4 +1,4 @@
-"""The bounds of each tenant: priority, rate, connections, and size of an answer."""
+"""The bounds of each tenant: priority, rate, connections, size of an answer, and how often it is refused."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.shares import Tenant
 
 
+#: How long a tenant begins nothing after a refusal, while others ask. A refusal costs the server the reading of what
+#: was sent, and who was refused asks again at once. It is shorter than what may wait for a model (30 ms and more),
+#: which therefore does not run dry.
+_PAUSE_S = 0.01
+
+
 class TenantBounds:
     """Counts what each tenant has under way, in the event loop's thread.
 
@@ -26,6 +32,7 @@ class TenantBounds:
         self._clock = clock
         self._connections: Counter[str] = Counter()
         self._rates: dict[str, tuple[float, float]] = {}  # how many may come, and when that was so
+        self._paused: dict[str, float] = {}  # until when each begins nothing
 
     def check_connections(self, tenant: Tenant) -> OverShare | None:
         """Return why a tenant may use no connection more now; None where it may."""
@@ -47,6 +54,15 @@ class TenantBounds:
         """Count one less."""
         if tenant.bounds.max_connections:
             self._connections[tenant.name] -= 1
+
+    def refused(self, tenant: Tenant) -> None:
+        """Take note that there was no room for a request, or that its tenant may not ask now."""
+        if tenant.name:
+            self._paused[tenant.name] = self._clock() + _PAUSE_S
+
+    def paused_until(self, name: str) -> float:
+        """Return until when a tenant begins nothing while others ask, in seconds of the clock; 0 for now."""
+        return self._paused.get(name, 0.0)
 
     def check_rate(self, tenant: Tenant) -> OverShare | None:
         """Count a request; return why it comes too soon, in which case it counts for nothing.

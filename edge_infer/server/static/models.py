@@ -75,7 +75,10 @@ class ModelRoutes:
 
 
 def described(bundle: Bundle) -> dict[str, Any]:
-    """Give the version, revision, task, licence and samples of a bundle, and its variants with their sizes in bytes."""
+    """Give the version, revision, task, licence and samples of a bundle, and its variants with their sizes in bytes.
+
+    Of a model that generates text `chat` says whether it takes conversations.
+    """
     manifest = bundle.manifest
     variants = [
         {
@@ -87,6 +90,7 @@ def described(bundle: Bundle) -> dict[str, Any]:
         }
         for variant in manifest.variants
     ]
+    chat = {} if manifest.generate is None else {"chat": manifest.generate.get("chat_template") is not None}
     return {
         "version": manifest.version,
         "revision": bundle.revision,
@@ -94,6 +98,7 @@ def described(bundle: Bundle) -> dict[str, Any]:
         "license": manifest.license,
         "samples": [path for path in manifest.files if path.startswith("samples/")],
         "variants": variants,
+        **chat,
     }
 
 

@@ -71,6 +71,8 @@ def _read(value: Any, rate: int) -> Sound:
 
 
 def _decoded(data: bytes) -> Sound:
+    if not data:
+        raise InputError("the sound is empty: it has 0 bytes", hint="record it again")
     if data[:4] == b"RIFF" or installed.origin_of("soundfile") is None:
         if data[:4] != b"RIFF":
             hint = 'pip install "edge-infer[audio]", which reads FLAC, Ogg and MP3'

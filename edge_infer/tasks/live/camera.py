@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Condition, Thread
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ def frames(camera: int | str = 0) -> Iterator[Image]:
     """Give the pictures of a camera until it ends.
 
     A thread reads the camera; a picture that is not taken in time is dropped, so that an answer is never of an old one.
+    A file does not go on by itself: each of its pictures is given.
 
         >>> for answer in detect(frames(0)):  # doctest: +SKIP
         ...     print(answer)
@@ -32,6 +34,12 @@ def frames(camera: int | str = 0) -> Iterator[Image]:
         InputError: There is no such camera.
     """
     read, close = _opened(camera)
+    if isinstance(camera, str) and Path(camera).is_file():
+        try:
+            yield from iter(read, None)
+        finally:
+            close()
+        return
     newest: list[Image | None] = []
     changed, is_over = Condition(), False
 
@@ -39,7 +47,7 @@ def frames(camera: int | str = 0) -> Iterator[Image]:
         while not is_over:
             picture = read()
             with changed:
-                newest[:] = [picture]
+                newest[:] = [picture] if picture is not None else [*newest, None]
                 changed.notify()
             if picture is None:
                 return
@@ -50,7 +58,7 @@ def frames(camera: int | str = 0) -> Iterator[Image]:
         while True:
             with changed:
                 changed.wait_for(lambda: bool(newest))
-                picture = newest.pop()
+                picture = newest.pop(0)
             if picture is None:
                 return
             yield picture

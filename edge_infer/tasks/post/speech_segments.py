@@ -65,8 +65,8 @@ class SpeechDetector:
         self._start: int | None = None
         self._quiet_since: int | None = None
         self._best = 0.0
-        self._found: list[tuple[int, int, float]] = []
-        self._given = 0  # how many of them were answered
+        self._found: list[tuple[int, int, float]] = []  # those that were not answered yet
+        self._before: int | None = None  # where the last one that was answered ended
 
     def step(self, score: float) -> None:
         """Take how likely the next frame is speech."""
@@ -99,12 +99,10 @@ class SpeechDetector:
     def ended(self) -> list[dict[str, float]]:
         """Return the stretches that have ended since the last call."""
         answers = []
-        for i in range(self._given, len(self._found)):
-            start, end, score = self._found[i]
-            before = self._found[i - 1][1] if i else 0
-            after = self._found[i + 1][0] if i + 1 < len(self._found) else self._at
-            begins = start - min(self._pad, (start - before) / 2 if i else start)
-            stops = end + min(self._pad, (after - end) / 2 if i + 1 < len(self._found) else after - end)
+        found, self._found = self._found, []
+        for i, (start, end, score) in enumerate(found):
+            begins = start - min(self._pad, start if self._before is None else (start - self._before) / 2)
+            stops = end + min(self._pad, (found[i + 1][0] - end) / 2 if i + 1 < len(found) else self._at - end)
             answers.append({"start": begins / self._rate, "end": stops / self._rate, "score": float(score)})
-        self._given = len(self._found)
+            self._before = end
         return answers

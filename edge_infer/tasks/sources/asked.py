@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.errors import InputError, UnsupportedError, listed
 from edge_infer.tasks.definition import VERSION, read_definition
 from edge_infer.tasks.registry import get_task
+from edge_infer.tasks.sources import tables
 from edge_infer.tasks.sources.fields import read_json
 from edge_infer.tasks.sources.found import Found, made
 from edge_infer.tasks.sources.images import IMAGENET_MEAN, IMAGENET_STD, ImageInput, is_image
@@ -119,7 +120,7 @@ def _keywords(facts: Facts, task: str) -> Found:
 
 
 def of_file(data: bytes, path: str, facts: Facts, task: str | None) -> Found:
-    """Return the definition of a file: a manifest's `pipeline`, or its `inputs` alone.
+    """Return the definition of a file: a manifest's `pipeline`, its `inputs` alone, or `features` of a table.
 
     Args:
         data: The file's bytes.
@@ -134,6 +135,8 @@ def of_file(data: bytes, path: str, facts: Facts, task: str | None) -> Found:
     """
     name = Path(path).name
     document = read_json(data, name)
+    if "features" in document.values:
+        return tables.with_features(document.values["features"], facts, task)
     task = task or document.text("task") or None
     if task is None:
         raise InputError(f"`{name}` does not name the task", hint="--task image-classification")

@@ -252,9 +252,14 @@ class _Folder:
         return made(task, source, {"*": [tokenize]}, after, labels, {"tokenizer.json": self._files["tokenizer.json"]})
 
     def _after_text(self, task: str) -> list[StepJson]:
-        logits = self._tensor("logits")
         if task == "text-classification":
             return self._classes(1)
+        if task == "question-answering":
+            ends = {"start": self._output("start_logits"), "end": self._output("end_logits")}
+            return [{"step": "post.answer_span", **ends}]
+        if task == "feature-extraction":
+            return self._vectors()
+        logits = self._tensor("logits")
         if task == "zero-shot-classification":
             if not any(label.lower().startswith("entail") for label in self._labels):
                 raise InputError("the model has no label `entailment`", hint="take a model that was trained on NLI")
@@ -264,12 +269,7 @@ class _Folder:
             return [{"step": step, "tensor": logits}]
         if task == "token-classification":
             return [{"step": "post.softmax", "tensor": logits}, {"step": "post.entities"}]
-        if task == "question-answering":
-            ends = {"start": self._output("start_logits"), "end": self._output("end_logits")}
-            return [{"step": "post.answer_span", **ends}]
-        if task == "fill-mask":
-            return [{"step": "post.softmax", "tensor": logits}, {"step": "post.fill_mask", "mask": self._mask_token()}]
-        return self._vectors()
+        return [{"step": "post.softmax", "tensor": logits}, {"step": "post.fill_mask", "mask": self._mask_token()}]
 
     def _vectors(self) -> list[StepJson]:
         """Return the steps to the vector of a text: what `modules.json` says, else the vectors of all tokens."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.errors import BundleError, InputError
+from edge_infer.errors import BundleError, InputError, listed
 from edge_infer.tasks.sources.found import made
+from edge_infer.tasks.steps import read_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +82,38 @@ def before(columns: Sequence[dict[str, Any]], unknown: str = "error") -> list[di
     for other, values in categories.items():
         steps.append({"step": "tabular.categories", "values": values, "unknown": other})
     return [*steps, {"step": "tabular.tensor"}]
+
+
+def with_features(features: Any, facts: Facts, task: str | None) -> Found:
+    """Return the definition of a model over features: the steps that compute them, then the model's own.
+
+    Args:
+        features: The steps, as `Features.steps` writes them.
+        facts: What the model takes and gives.
+        task: The task that is wanted.
+
+    Raises:
+        InputError: The model is not one over these features.
+        ManifestError: A step is wrong.
+    """
+    given = [read_step(step, f"features[{i}]") for i, step in enumerate(features if isinstance(features, list) else [])]
+    if [step.name for step in given] != ["tabular.columns", "tabular.derive"]:
+        raise InputError("`features` are not the steps that `Features.save` writes", hint="features.save(FILE.json)")
+    names = given[1].parameters["names"]
+    found = find(facts, task)
+    chains = list(found.definition.inputs.items()) if found is not None else []
+    columns = next((step.parameters for _, chain in chains for step in chain if step.name == "tabular.columns"), None)
+    if found is None or columns is None:
+        raise InputError("the model says nothing of its columns", hint="--task tabular-classification")
+    if KEY in facts.metadata and columns["names"] != names:
+        raise InputError(
+            f"the features are {listed(names[:20])}, and the model has {listed(columns['names'][:20])}",
+            hint="fit the model on features.table(...)",
+        )
+    nullable = [new for new, old in zip(names, columns["names"], strict=False) if old in columns["nullable"]]
+    derive = given[1]._replace(parameters={**given[1].parameters, "nullable": nullable})
+    inputs = {name: [given[0], derive, *chain[1:]] for name, chain in chains}
+    return found._replace(definition=found.definition._replace(inputs=inputs))
 
 
 def _of_metadata(facts: Facts) -> Found:

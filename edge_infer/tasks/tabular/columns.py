@@ -58,7 +58,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
         made.rejected = given.rejected
         for name, kind in zip(names, types, strict=True):
             made.columns[name] = _column(given.columns[name], kind, name, made)
-            _check_missing(made.columns[name], name, made, is_nullable=name in nullable)
+            check_missing(made.columns[name], name, made, is_nullable=name in nullable)
         return made
 
     return apply
@@ -125,7 +125,7 @@ def _number(value: Any, kind: str, row: int, name: str, table: Table) -> float:
     return float(plain)
 
 
-def _check_missing(values: Column, name: str, table: Table, *, is_nullable: bool) -> None:
+def check_missing(values: Column, name: str, table: Table, *, is_nullable: bool) -> None:
     """Reject the rows whose value is missing or infinite, where the column must have one."""
     if is_nullable:
         return

@@ -17,6 +17,8 @@ from edge_infer.tasks.tabular.rows import rows_of
 from edge_infer.tensors.dtypes import DType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from edge_infer.tasks.tabular.batch import Answers, Pipeline
 
 #: The rows that run at once.
@@ -26,13 +28,26 @@ ROWS = 16_384
 def predict_table(pipeline: Pipeline, table: Any, *, scores: bool = False) -> Any:
     """Answer the rows of a table; `Pipeline.predict_table` documents it."""
     check_task(pipeline)
-    if isinstance(table, dict):
-        return _of_dict(pipeline, table, scores=scores)
-    library = type(table).__module__.partition(".")[0]
+    library, known = known_table(table)
+    if library == "dict":
+        return _of_dict(pipeline, known, scores=scores)
     if library == "pandas":
-        return _of_pandas(pipeline, table, scores=scores)
-    if library == "polars":
-        return _of_polars(pipeline, table, scores=scores)
+        return _of_pandas(pipeline, known, scores=scores)
+    return (_of_arrow if library == "pyarrow" else _of_polars)(pipeline, known, scores=scores)
+
+
+def known_table(table: Any) -> tuple[str, Any]:
+    """Return the library of a table, or `dict`, and the table; what exports the Arrow C interface becomes pyarrow's.
+
+    Raises:
+        InputError: It is not a table.
+        UnsupportedError: Neither pyarrow nor polars is installed to read it.
+    """
+    if isinstance(table, dict):
+        return "dict", table
+    library = type(table).__module__.partition(".")[0]
+    if library in ("pandas", "polars"):
+        return library, table
     if not hasattr(table, "__arrow_c_stream__") and not hasattr(table, "__arrow_c_array__"):
         raise InputError(
             f"{type(table).__name__} is not a table",
@@ -44,22 +59,65 @@ def predict_table(pipeline: Pipeline, table: Any, *, scores: bool = False) -> An
     except ImportError:
         pass
     else:
-        return _of_arrow(pipeline, pyarrow.table(table), scores=scores)
+        return "pyarrow", pyarrow.table(table)
     try:
         import polars
     except ImportError as error:
         raise UnsupportedError("a table of Arrow is read by pyarrow or polars", hint="pip install pyarrow") from error
-    return _of_polars(pipeline, polars.DataFrame(table), scores=scores)
+    return "polars", polars.DataFrame(table)
 
 
-def _of_dict(pipeline: Pipeline, table: dict[str, Any], *, scores: bool) -> dict[str, Any]:
+def columns_of(table: Any, types: Mapping[str, str]) -> tuple[dict[str, Any], int]:
+    """Return some columns of a table as the steps take them, those that it has, and how many rows it has.
+
+    Raises:
+        InputError: It is not a table, or a column is of a type without numbers or texts.
+        UnsupportedError: Neither pyarrow nor polars is installed to read it.
+    """
+    library, known = known_table(table)
+    if library == "dict":
+        return known, _rows(known)
+    if library == "pandas":
+        return {str(name): _of_series(known[name]) for name in known.columns if str(name) in types}, len(known)
+    if library == "polars":
+        names = [name for name in types if name in known.columns]
+        return {name: of_polars(known[name], name, types[name]) for name in names}, len(known)
+    whole = known.combine_chunks()
+    names = [name for name in types if name in whole.schema.names]
+    chunks = {name: whole.column(name).combine_chunks() for name in names}
+    return {name: of_arrow(chunks[name], name, types[name]) for name in names}, whole.num_rows
+
+
+def like(table: Any, columns: dict[str, Any]) -> Any:
+    """Return columns of the steps as a table of another one's library."""
+    library, known = known_table(table)
+    if library == "pandas":
+        import pandas
+
+        return pandas.DataFrame(columns, index=known.index)
+    if library == "polars":
+        import polars
+
+        return polars.DataFrame(columns)
+    if library == "pyarrow":
+        import pyarrow
+
+        return pyarrow.table(to_arrow(columns))
+    return columns
+
+
+def _rows(table: dict[str, Any]) -> int:
     if not table or not all(hasattr(values, "__len__") for values in table.values()):
         rows_of(table, {})  # says what is wrong
         raise InputError("a table has columns, and this is one row", hint='{"age": [41, 52], "city": ["Bern", "Chur"]}')
     lengths = {len(values) for values in table.values()}
     if len(lengths) != 1:
         rows_of(table, {})
-    answers = predict(pipeline, table, lengths.pop(), scores=scores)
+    return lengths.pop()
+
+
+def _of_dict(pipeline: Pipeline, table: dict[str, Any], *, scores: bool) -> dict[str, Any]:
+    answers = predict(pipeline, table, _rows(table), scores=scores)
     return {name: one.tolist() if isinstance(one, Names) else one for name, one in answers.columns.items()}
 
 

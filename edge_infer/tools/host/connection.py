@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 import subprocess
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from subprocess import PIPE
+from threading import Event, Timer
+from typing import IO, NamedTuple
 
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError
 
 #: `pi@address`, a name of `~/.ssh/config`, or `ssh://pi@address:2222`; never an option of ssh.
 _DESTINATION = re.compile(r"(ssh://)?([A-Za-z0-9_][\w.@+-]*@)?[A-Za-z0-9_\[][\w.:%\[\]-]*")
 _CONNECT_S = 10
+#: The most bytes that a command writes: outputs of a model, and what it says of itself.
+_MOST_OUTPUT, _MOST_SAID = 2**30, 2**20
 #: ssh's own status for what is wrong with the connection, and not with the command.
 _NO_CONNECTION = 255
 _SAID = (
@@ -62,27 +68,47 @@ class Connection:
 
         Raises:
             BackendUnavailable: There is no ssh here, or no connection; the message says which, and what to type.
-            ExecutionError: It took longer.
+            ExecutionError: It took longer, or wrote more than 1 GiB.
         """
         options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_S}", "-o", "ServerAliveInterval=15", "-T"]
         try:
-            done = subprocess.run(
-                ["ssh", *options, "--", self.destination, command],
-                input=given,
-                capture_output=True,
-                timeout=timeout_s,
-                check=False,
+            process = subprocess.Popen(
+                ["ssh", *options, "--", self.destination, command], stdin=PIPE, stdout=PIPE, stderr=PIPE
             )
         except FileNotFoundError as error:
             raise BackendUnavailable("There is no ssh here", hint="apt install openssh-client") from error
-        except subprocess.TimeoutExpired as error:
+        with process, ThreadPoolExecutor(3) as threads:
+            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+            is_late = Event()
+
+            def end() -> None:
+                is_late.set()
+                process.kill()
+
+            timer = Timer(timeout_s, end)
+            timer.start()
+            try:
+                threads.submit(_write, process.stdin, given)
+                said = threads.submit(_read, process.stderr, _MOST_SAID, process)
+                output = _read(process.stdout, _MOST_OUTPUT, process)
+                status = process.wait()
+            finally:
+                timer.cancel()
+                process.kill()
+        if is_late.is_set():
             raise ExecutionError(
                 f"`{self.destination}` did not answer within {timeout_s:.0f} s", hint=f"ssh {self.destination} uptime"
-            ) from error
-        said = done.stderr.decode("utf-8", "replace").strip()
-        if done.returncode == _NO_CONNECTION:
-            raise self._error(said)
-        return Answer(done.returncode, done.stdout, said)
+            )
+        for what, most, got in (("output", _MOST_OUTPUT, output), ("errors", _MOST_SAID, said.result())):
+            if len(got) > most:
+                raise ExecutionError(
+                    f"`{self.destination}` writes more than {most / 2**20:.0f} MiB of {what}",
+                    hint=f"does its shell greet? `ssh {self.destination} true` has to print nothing",
+                )
+        told = said.result().decode("utf-8", "replace").strip()
+        if status == _NO_CONNECTION:
+            raise self._error(told)
+        return Answer(status, output, told)
 
     def _error(self, said: str) -> BackendUnavailable:
         message, hint = next((message, hint) for mark, message, hint in _SAID if mark in said)
@@ -91,3 +117,16 @@ class Connection:
         name = f"'[{address}]:{port}'" if port else address
         texts = {"host": self.destination, "name": name, "said": last}
         return BackendUnavailable(message.format(**texts), hint=hint.format(**texts))
+
+
+def _write(stream: IO[bytes], data: bytes) -> None:
+    with suppress(BrokenPipeError), stream:
+        stream.write(data)
+
+
+def _read(stream: IO[bytes], most: int, process: subprocess.Popen[bytes]) -> bytes:
+    """Read what a process writes; where it is more than so many bytes, end the process and return one byte more."""
+    data = stream.read(most + 1)
+    if len(data) > most:
+        process.kill()
+    return data

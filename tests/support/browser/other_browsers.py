@@ -169,10 +169,17 @@ def chromium() -> Iterator[Chromium]:
         page.close()
 
 
+#: A camera and a microphone that nobody is asked for.
+_FAKE_DEVICES = (
+    'user_pref("media.navigator.streams.fake", true);\nuser_pref("media.navigator.permission.disabled", true);\n'
+)
+
+
 @contextmanager
-def firefox() -> Iterator[Firefox]:
+def firefox(*, fake_devices: bool = False) -> Iterator[Firefox]:
     """Start a Firefox with a profile of its own."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Path(folder, "user.js").write_text(_FAKE_DEVICES if fake_devices else "", "utf-8")
         log = Path(folder, "log")
         command = ["firefox-esr", "--headless", "--no-remote", "--profile", folder, "--remote-debugging-port", "0"]
         with _started(command, log, {"MOZ_CRASHREPORTER_DISABLE": "1"}):

@@ -85,6 +85,7 @@ def write_all(folder: Path) -> dict[str, Path]:
         ),
         "sounds": graphs(folder / "sounds.bundle"),
         "speech": _speech(folder / "speech.bundle"),
+        "words": _words(folder / "words.bundle"),
         "silero": loudness(folder / "silero.bundle"),
         "risk": risk(folder / "risk.bundle"),
         "prices": _prices(folder / "prices.bundle"),
@@ -138,6 +139,26 @@ def _speech(folder: Path) -> Path:
         [{"step": "post.ctc"}],
         constants={"said": said, "zero": np.float32(0)},
         files={"vocab.json": json.dumps({"<pad>": 0, "h": 1, "i": 2, "|": 3}).encode()},
+    )
+
+
+def _words(folder: Path) -> Path:
+    """Half a second of any sound is the word `yes`."""
+    nodes = [
+        helper.make_node("ReduceMax", ["sound"], ["loudest"], axes=[1], keepdims=1),
+        helper.make_node("Concat", ["loudest", "loudest"], ["both"], axis=1),
+        helper.make_node("Add", ["both", "sure"], ["logits"]),
+    ]
+    return write(
+        folder,
+        nodes,
+        [TensorSpec("sound", "float32", ("batch", 8000))],
+        [TensorSpec("logits", "float32", ("batch", 2))],
+        "audio-classification",
+        {"sound": [{"step": "audio.decode"}, {"step": "audio.fit", "samples": 8000}, {"step": "audio.normalize"}]},
+        _TOP,
+        constants={"sure": np.array([[2, 0]], np.float32)},
+        labels=["yes", "no"],
     )
 
 

@@ -185,6 +185,8 @@ export function buildOfThisBrowser() {
 
 /** What was imported: a module runs once, however often it is asked for. @type {Map<string, (options: object) => Promise<LiteRtModule>>} */
 const factories = new Map();
+/** The last import. The next one waits for it, as both would put their names into the same place. @type {Promise<unknown>} */
+let importing = Promise.resolve();
 
 /**
  * Import a script that was written for `<script>` and `importScripts`, of which a module worker has neither. It gives
@@ -193,7 +195,17 @@ const factories = new Map();
  * @param {URL} url
  * @returns {Promise<(options: object) => Promise<LiteRtModule>>}
  */
-async function importFactory(url) {
+function importFactory(url) {
+  const turn = importing.then(() => importAlone(url));
+  importing = turn.catch(() => undefined);
+  return turn;
+}
+
+/**
+ * @param {URL} url
+ * @returns {Promise<(options: object) => Promise<LiteRtModule>>}
+ */
+async function importAlone(url) {
   const known = factories.get(url.href);
   if (known) return known;
   const place = /** @type {any} */ (globalThis);

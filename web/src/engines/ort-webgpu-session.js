@@ -55,6 +55,8 @@ export class WebGpuSession {
     /** What goes on where the GPU failed. @type {OrtSession | undefined} */
     this.wasm = undefined;
     this.isClosed = false;
+    /** The last fall back: runs that fail beside one another go on one after the other. @type {Promise<unknown>} */
+    this.falling = Promise.resolve();
     /** @type {((error: Error) => void) | undefined} */
     this.interrupt = undefined;
     /** Why the GPU is gone. @type {InferError | undefined} */
@@ -79,7 +81,7 @@ export class WebGpuSession {
    * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the plain build fails too.
    */
   async run(feeds, { outputs = this.outputs.map((spec) => spec.name) } = {}) {
-    if (this.isClosed) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    if (this.isClosed) throw closed();
     if (this.wasm) return /** @type {Record<string, Tensor>} */ (this.wasm.run(feeds, { outputs }));
     checkNames("Output", outputs, this.outputs);
     const values = /** @type {import("../tensors.js").Checked[]} */ (checkInputs(this.inputs, feeds));
@@ -117,16 +119,31 @@ export class WebGpuSession {
    * @param {string[]} outputs
    * @returns {Promise<Record<string, Tensor>>}
    */
-  async fallBack(error, feeds, outputs) {
+  fallBack(error, feeds, outputs) {
+    const results = this.falling.then(() => this.runOnWasm(error, feeds, outputs));
+    this.falling = results.catch(() => {});
+    return results;
+  }
+
+  /**
+   * @param {unknown} error
+   * @param {Record<string, unknown>} feeds
+   * @param {string[]} outputs
+   * @returns {Promise<Record<string, Tensor>>}
+   */
+  async runOnWasm(error, feeds, outputs) {
+    if (this.isClosed) throw closed();
+    if (this.wasm) return /** @type {Record<string, Tensor>} */ (this.wasm.run(feeds, { outputs }));
     if (!this.openWasm) throw new InferError(`The GPU failed: ${firstLine(error)}`, "execution_error", { cause: error });
     const wasm = await this.openWasm();
     try {
+      if (this.isClosed) throw closed(); // while it was opened
       const results = /** @type {Record<string, Tensor>} */ (wasm.run(feeds, { outputs }));
       this.wasm = wasm;
       this.fallbacks.push(warned(error, this.kind));
       return results;
     } finally {
-      if (!this.wasm) wasm.close(); // the model fails on both: it is not the GPU's fault
+      if (!this.wasm) wasm.close(); // nobody is there for it, or the model fails on both: it is not the GPU's fault
       else if (!this.lost) await this.releaseGpu();
     }
   }
@@ -166,6 +183,11 @@ export class WebGpuSession {
     if (this.wasm) this.wasm.close();
     else if (!this.lost) await this.releaseGpu();
   }
+}
+
+/** @returns {InferError} */
+function closed() {
+  return new InferError("The session is closed", "input_error", { hint: "load the model again" });
 }
 
 /** @param {OrtMetadata} metadata @returns {TensorSpec} */

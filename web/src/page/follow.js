@@ -2,15 +2,7 @@
 
 import { InferError } from "../errors.js";
 
-/**
- * @typedef {object} Update What an update did.
- * @property {string} version
- * @property {boolean} changed Whether other weights run now than before.
- * @property {import("../sync/pull.js").Pulled["method"]} method
- * @property {number} bytesMoved
- * @property {number} bytesFull
- * @property {string} note
- */
+/** @typedef {import("../sync/pull.js").Update} Update */
 /**
  * @typedef {object} FollowOptions
  * @property {number} [intervalS] The mean time between two looks; 60 s unless given. Each wait is between half and one and

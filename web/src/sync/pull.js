@@ -22,6 +22,15 @@ import { openZstd } from "./zstd.js";
 /** @typedef {import("./revision.js").Revision} Revision */
 /** @typedef {"none" | "repair" | "local" | "delta" | "full" | "files"} Method What brought the files; `files`: one by one, from a plain bundle. */
 /**
+ * @typedef {object} Update What an update did.
+ * @property {string} version
+ * @property {boolean} changed Whether other weights run now than before.
+ * @property {Method} method
+ * @property {number} bytesMoved
+ * @property {number} bytesFull
+ * @property {string} note
+ */
+/**
  * @typedef {object} Pulled
  * @property {string} model
  * @property {string} version
@@ -311,7 +320,8 @@ export class StoreModel {
    */
   async readable(files, key) {
     if (key) for (const [path, bytes] of files) files.set(path, await opened(bytes, this.ring, path));
-    parseManifest(/** @type {Bytes} */ (files.get(MANIFEST)));
+    const manifest = files.get(MANIFEST);
+    if (manifest) parseManifest(manifest); // an index has none
     return [...files];
   }
 

@@ -8,6 +8,8 @@ import { PART_BYTES } from "../fetch/transfer.js";
 /** @typedef {{model: string, version: string, sequence: number, created: number, files: File[], pack: Pack, deltas: Pack[], key: string}} Revision The name of its key is empty where it is in clear. */
 
 export const MANIFEST = "manifest.json";
+/** The file that names all others: that of a bundle, or of an index. */
+const HEADS = [MANIFEST, "index.json"];
 const CIPHER = "EISEAL01";
 
 /**
@@ -36,7 +38,7 @@ export function parseRevision(bytes) {
     if (!isCount(file.size) || !isDigest(file.sha256) || paths.has(file.path)) throw malformed(`a wrong entry \`${file.path}\``);
     paths.add(file.path);
   }
-  if (!paths.has(MANIFEST)) throw malformed("no manifest");
+  if (!HEADS.some((head) => paths.has(head))) throw malformed("no manifest");
   for (const one of [pack, ...deltas]) {
     const isRight = isDigest(one?.sha256) && isCount(one.size) && Array.isArray(one.parts) && one.parts.every(isDigest);
     if (!isRight || one.parts.length !== Math.ceil(one.size / PART_BYTES)) throw malformed("a wrong pack");
@@ -47,10 +49,11 @@ export function parseRevision(bytes) {
 
 /**
  * @param {{files: readonly File[]}} version
- * @returns {string} The bundle's revision: the sha256 of its `manifest.json`.
+ * @returns {string} The bundle's revision: the sha256 of its `manifest.json`, or of the `index.json` of an index.
  */
 export function bundleOf({ files }) {
-  return files.find(({ path }) => path === MANIFEST)?.sha256 ?? "";
+  const [head] = HEADS.flatMap((name) => files.filter(({ path }) => path === name));
+  return head?.sha256 ?? "";
 }
 
 /** @param {unknown} value */

@@ -16,6 +16,7 @@ const WORDS = {
   names: "an object of texts",
   texts: "a list of texts",
   lists: "an object of lists of texts or numbers",
+  expressions: "a list of expressions",
 };
 
 /**
@@ -86,6 +87,8 @@ function fits(declared, value) {
       return isListOf(value, ["string"]) && [undefined, value.length].includes(declared.length);
     case "lists":
       return isObject(value) && Object.values(value).every((one) => isListOf(one, ["string", "number"]));
+    case "expressions":
+      return Array.isArray(value) && value.length <= MAX_LIST;
     case "numbers":
       if (!Array.isArray(value) || value.length > MAX_LIST) return false;
       return [undefined, value.length].includes(declared.length) && value.every((one) => isInRange(declared, one));

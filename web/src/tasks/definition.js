@@ -12,6 +12,7 @@ import { checkFlow, readStep } from "./steps.js";
  * @property {Record<string, Step[]>} inputs By input of the model the steps that make it; `*` for steps that make several.
  * @property {Step[]} outputs The steps from the model's outputs to the answer.
  * @property {string} source Where the definition was found, such as `tflite-metadata`; empty where nobody says.
+ * @property {string | null} vectors The path of the file of vectors that prove it; null where there is none.
  */
 
 /** The version of the format; another one is refused. */
@@ -64,7 +65,7 @@ export function readDefinition(task, document) {
     return [name, chain(steps, "raw", ends, `pipeline.inputs['${name}']`)];
   });
   const answers = chain(outputs, "outputs", ["answer", "tensor"], "pipeline.outputs");
-  return { task, inputs: Object.fromEntries(chains), outputs: answers, source };
+  return { task, inputs: Object.fromEntries(chains), outputs: answers, source, vectors };
 }
 
 /** @param {Definition} definition @returns {Step[][]} All chains of steps. */

@@ -29,7 +29,8 @@ export async function openGraph(place, file) {
 }
 
 /**
- * Run a graph on one raw input's tensors: one that lacks the first dimension gets it, of 1, and then the outputs lose theirs.
+ * Run a graph on one raw input's tensors: one that lacks the first dimension gets it, of 1, and outputs whose spec begins with the
+ * same dimension lose it again.
  *
  * @param {Opened} graph
  * @param {Record<string, Tensor>} tensors A tensor for each of its inputs.
@@ -38,6 +39,7 @@ export async function openGraph(place, file) {
 export async function runGraph(graph, tensors) {
   const feeds = Object.fromEntries(graph.inputs.map((spec) => [spec.name, batched([tensors[spec.name]], spec, 0)]));
   const outputs = await graph.run(feeds);
-  if (graph.inputs.every(({ name }) => feeds[name].shape.length === tensors[name].shape.length)) return outputs;
-  return Object.fromEntries(Object.entries(outputs).map(([name, one]) => [name, one.shape[0] === 1 ? rowOf(one, 0) : one]));
+  const added = graph.inputs.filter(({ name }) => feeds[name].shape.length > tensors[name].shape.length).map(({ shape }) => shape[0]);
+  const alike = new Set(graph.outputs.filter(({ shape }) => added.includes(shape[0])).map(({ name }) => name));
+  return Object.fromEntries(Object.entries(outputs).map(([name, one]) => [name, alike.has(name) && one.shape[0] === 1 ? rowOf(one, 0) : one]));
 }

@@ -4,7 +4,8 @@
  * that the caller of a pipeline may give.
  */
 
-/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names" | "texts" | "lists"} Kind */
+/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers"} PlainKind */
+/** @typedef {PlainKind | "names" | "texts" | "lists" | "expressions"} Kind */
 /**
  * @typedef {object} Declared
  * @property {Kind} kind
@@ -234,6 +235,11 @@ export const PARAMETERS = {
     types: { kind: "texts" },
     nullable: { kind: "texts", default: [] },
   },
+  "tabular.derive": {
+    names: { kind: "texts" },
+    expressions: { kind: "expressions" },
+    nullable: { kind: "texts", default: [] },
+  },
   "tabular.impute": {
     columns: { kind: "texts" },
     values: { kind: "numbers" },
@@ -329,6 +335,7 @@ export const FLOWS = {
   "tabular.categories": { takes: ["table"], gives: "table" },
   "tabular.clip": { takes: ["table"], gives: "table" },
   "tabular.columns": { takes: ["raw"], gives: "table" },
+  "tabular.derive": { takes: ["table"], gives: "table" },
   "tabular.impute": { takes: ["table"], gives: "table" },
   "tabular.scale": { takes: ["table"], gives: "table" },
   "tabular.tensor": { takes: ["table"], gives: "tensor" },

@@ -26,11 +26,15 @@ import { didYouMean, listed } from "./words.js";
  * @property {readonly string[]} labels The names of the classes; empty where there are none.
  * @property {(observer: Observer) => void} observe Shows the inputs and outputs of each later run of the model, streams apart.
  * @property {(path: string) => Promise<Uint8Array<ArrayBuffer>>} read Gives a file of the bundle.
+ * @property {() => Promise<void>} selfTest Compares steps and answers with the bundle's vectors; nothing where it has none. Throws
+ *   `execution_error` where they differ.
  * @property {() => Promise<void>} dispose Gives the engine's memory back.
  * @property {(values: any[], args: Record<string, any>, shared: Shared) => Promise<any[]>} answer Answers raw inputs that are there at the
  *   same time, as a chain has them.
  * @property {(source?: any, args?: Record<string, any>) => AsyncGenerator<any>} listen Answers live sound: the microphone without a source, a
  *   `MediaStream`, or blocks of samples at the model's rate.
+ * @property {(source?: any, args?: Record<string, any>) => AsyncGenerator<any>} watch Answers the newest picture each time: of the camera
+ *   without a source, of a `MediaStream` or a `<video>`.
  * @property {import("./shared.js").Beginning[]} beginnings What it begins with, for chains.
  */
 
@@ -81,8 +85,18 @@ export async function pipelineOf(session, task) {
     work.check(args);
     yield* (await import("./live/listening.js")).listen(work, source, args);
   };
+  const watch = async function* (/** @type {any} */ source, /** @type {Arguments} */ args = {}) {
+    if (work.task.takes !== "image") throw new InferError(`${definition.task} takes no image`, "unsupported", { hint: "await pipeline(inputs)" });
+    work.check(args);
+    yield* (await import("./live/camera.js")).watch((picture) => work.call(picture, args), source);
+  };
+  const selfTest = async () => {
+    if (definition.vectors === null) return;
+    const { prove } = await import("./vectors.js");
+    await prove(work.proven(manifest.name, session.report().variant), await session.read(definition.vectors));
+  };
   const { beginnings } = work.steps;
-  const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, listen, beginnings };
+  const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, listen, watch, selfTest, beginnings };
   return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
@@ -149,8 +163,8 @@ class Work {
    * @returns {Promise<any[]>}
    */
   async answers(values, args, shared) {
-    const { expand, combine } = this.task;
-    const groups = values.map((value) => (expand ? this.windows(expand(value, args), args) : [value]));
+    const { combine } = this.task;
+    const groups = values.map((value) => this.runs(value, args));
     /** @type {Ready[]} */
     const ready = [];
     for (const one of groups.flat()) ready.push(await this.steps.before(one, args, shared));
@@ -174,9 +188,20 @@ class Work {
     return values.map((value, i) => combine(answers.slice(at, (at += groups[i].length)), value, args, this.steps.place));
   }
 
-  /** @param {any[]} values Raw inputs. @param {Arguments} args @returns {any[]} The same, but long texts as windows where the task has them. */
-  windows(values, args) {
-    return this.task.args?.includes("doc_stride") ? this.steps.windows(values, args) : values;
+  /**
+   * @param {any} value A raw input of the task.
+   * @param {Arguments} args
+   * @returns {any[]} A raw input for each run of the model that it takes; long texts as windows where the task has them.
+   */
+  runs(value, args) {
+    const found = this.task.expand ? this.task.expand(value, args) : [value];
+    return this.task.args?.includes("doc_stride") ? this.steps.windows(found, args) : found;
+  }
+
+  /** @param {string} name The bundle's. @param {string} variant @returns {import("./vectors.js").Proven} What the vectors prove. */
+  proven(name, variant) {
+    const { definition, steps, session } = this;
+    return { definition, steps, name, variant, labels: session.labels, runs: this.runs.bind(this), call: this.call.bind(this) };
   }
 
   /**

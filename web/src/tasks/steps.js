@@ -64,6 +64,7 @@ const MODULES = {
   "tabular.categories": () => import("./tabular/categories.js"),
   "tabular.clip": () => import("./tabular/clip.js"),
   "tabular.columns": () => import("./tabular/columns.js"),
+  "tabular.derive": () => import("./tabular/derive.js"),
   "tabular.impute": () => import("./tabular/impute.js"),
   "tabular.scale": () => import("./tabular/scale.js"),
   "tabular.tensor": () => import("./tabular/tensor.js"),

@@ -50,6 +50,8 @@ export class SearchIndex {
     this.segments = segments;
     this.alive = alive;
     this.embed = embed;
+    /** What brought it from a store; undefined where it is of none. @type {import("../sync/pull.js").Update | undefined} */
+    this.update = undefined;
   }
 
   /**
@@ -80,6 +82,18 @@ export class SearchIndex {
     const alive = segments.map(() => null);
     if (catalogue.deleted) markDeleted(await checked(catalogue.deleted), catalogue, segments, alive);
     return new SearchIndex(catalogue, segments, alive, embed);
+  }
+
+  /**
+   * @param {[string, Uint8Array<ArrayBuffer>][]} files Every file of its folder, by path.
+   * @returns {Promise<SearchIndex>}
+   * @throws {InferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names.
+   */
+  static async ofFiles(files) {
+    const known = new Map(files);
+    const index = await SearchIndex.read(async (path) => known.get(path) ?? null);
+    if (index) return index;
+    throw new InferError("The store holds no index of this name, but something else", "bundle_error", { hint: "load(url), or pipeline(url)" });
   }
 
   /**
@@ -132,15 +146,22 @@ export class SearchIndex {
   /**
    * Find the nearest entries.
    *
-   * @param {string | ArrayLike<number>} query A text or a vector.
+   * @param {string | ArrayLike<number> | Blob | ImageBitmap | {width: number, height: number}} query A text, a vector, or an image where the index is of images.
    * @param {SearchOptions} [options]
    * @returns {Promise<Hit[]>} The nearest first; of two with the same score the lower id first.
    * @throws {InferError} `input_error`: the query does not fit. `bundle_error`: the index is damaged.
    */
   async search(query, options = {}) {
-    if (typeof query !== "string") return this.searchVector(query, options);
     const { mode = "vectors" } = options;
+    const isOfImages = /** @type {any} */ (this.embed)?.task === "image-feature-extraction";
+    if (typeof query !== "string") {
+      if (!isOfImages || Array.isArray(query) || query instanceof Float32Array || query instanceof Float64Array) {
+        return this.searchVector(/** @type {ArrayLike<number>} */ (query), options);
+      }
+      return this.searchVector((await /** @type {any} */ (this.embed)(query)).data, options);
+    }
     if (mode === "words") return this.find({ ...options, text: query });
+    if (isOfImages) throw new InferError("This index is of images", "input_error", { hint: 'search(file), or { mode: "words" } for the names of files' });
     if (!this.embed) {
       throw new InferError("The index was opened without a model for texts", "input_error", { hint: 'openIndex(url, { model: "/models/minilm" })' });
     }

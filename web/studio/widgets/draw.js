@@ -6,6 +6,8 @@ import { softmax, toPicture } from "./ink.js";
 
 /** @typedef {import("./registry.js").Widget} Widget */
 const SHOWN = 10;
+/** The digit that is drawn where nobody has drawn one. */
+const FIRST = "3";
 
 /** @type {import("./registry.js").Make} */
 export function drawing(model, state) {
@@ -46,9 +48,10 @@ export function drawing(model, state) {
     },
     ready: () => {
       if (!pad.isEmpty || state.hasInput) return;
-      if (isDigits) pad.draw(3);
+      if (isDigits) pad.draw(Number(FIRST));
       else say("Draw on the pad.");
     },
+    link: { get: () => [pad.pack()].filter((text) => text && text !== FIRST), set: ([text]) => pad.unpack(text) },
     leave: () => pad.stop(),
   };
 }

@@ -25,14 +25,15 @@ export function image(model, state) {
   let camera = null;
 
   const stage = h(".stage", h(".view", photo));
-  const open = takesFiles(stage, "image/*", takeFile);
+  const open = takesFiles(stage, "image/*", (file) => takeFile(file));
   const live = h("button", { onclick: () => (camera ? stop() : start()) }, "Use the camera");
   const samples = samplesOf(model, takeFile, news);
   stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a picture"), live, samples.buttons, news));
 
-  /** @param {File} file */
-  async function takeFile(file) {
+  /** @param {File} file @param {string} [sample] */
+  async function takeFile(file, sample = "") {
     stop();
+    samples.shown = sample;
     news.replaceChildren();
     URL.revokeObjectURL(picture.src);
     picture.src = URL.createObjectURL(file);
@@ -54,6 +55,7 @@ export function image(model, state) {
     if (!stage.isConnected || camera) return end(given instanceof HTMLElement ? null : given);
     if (given instanceof HTMLElement) return news.replaceChildren(given);
     camera = given;
+    samples.shown = "";
     video.srcObject = camera;
     await video.play().catch((error) => news.replaceChildren(trouble(error)));
     [picture.hidden, video.hidden, prompt.hidden] = [true, false, true];
@@ -89,6 +91,7 @@ export function image(model, state) {
     stage,
     answer,
     ready: () => state.hasInput || samples.first(),
+    link: samples.link,
     show: (found) => {
       answer.replaceChildren(...(isMask(found) ? [h("p.small.quiet", `A mask of ${found.width} x ${found.height}`)] : answerViews(found)));
       overlay.replaceChildren(...marksOf(found));

@@ -3,11 +3,17 @@
 /** @typedef {import("../catalog.js").Model} Model */
 /** @typedef {import("../state.js").State} State */
 /**
+ * @typedef {object} Link The input as short texts, for an address.
+ * @property {() => string[]} get None where it is the first one, or too large.
+ * @property {(texts: string[]) => void} set Puts an input from an address in place, before the model is ready; one that fits nothing is left.
+ */
+/**
  * @typedef {object} Widget
  * @property {HTMLElement} stage What takes the input.
  * @property {HTMLElement} answer Where the answer stands.
  * @property {(answer: any) => void} show
  * @property {() => void} [ready] The model can be asked: a widget with an input of its own asks now.
+ * @property {Link} [link]
  * @property {() => void} [leave] Gives back what the widget holds, such as a camera.
  */
 /** @typedef {(model: Model, state: State) => Widget | Promise<Widget>} Make */

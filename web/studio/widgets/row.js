@@ -1,5 +1,6 @@
 /** A row of a table: a field for each column. */
 
+import { linkOf } from "../link.js";
 import { h } from "../parts.js";
 import { answerViews } from "./answers.js";
 
@@ -21,6 +22,7 @@ export function row(model, state) {
     answer,
     show: (found) => answer.replaceChildren(...answerViews(found)),
     ready: () => state.hasInput || ask(),
+    link: linkOf(fields.map(({ input }) => input)),
     leave: () => clearTimeout(timer),
   };
 }

@@ -7,16 +7,24 @@ import { h, trouble } from "../parts.js";
 
 /**
  * @param {Model} model
- * @param {(file: File) => void} take
+ * @param {(file: File, sample: string) => void} take Told the path of the sample too; it says what it shows by `shown`.
  * @param {HTMLElement} news Where it is said that a sample does not come.
- * @returns {{buttons: HTMLElement[], first: () => void}} A button for each sample, and what takes the first one, where there is one.
+ * @returns {{buttons: HTMLElement[], first: () => void, shown: string, link: import("./registry.js").Link}} A button for each sample,
+ *   and what takes the first one, where there is one; the sample on the screen, empty for another input.
  */
 export function samplesOf(model, take, news) {
-  const choose = (/** @type {string} */ path) => fetchFile(model, path).then(take, (error) => news.replaceChildren(trouble(error)));
-  return {
+  let [first = ""] = model.samples;
+  const choose = (/** @type {string} */ path) => fetchFile(model, path).then((file) => take(file, path), (error) => news.replaceChildren(trouble(error)));
+  const own = {
     buttons: model.samples.map((path) => h("button", { onclick: () => choose(path) }, nameOf(path).replace(/\.\w+$/, ""))),
-    first: () => void (model.samples.length && choose(model.samples[0])),
+    first: () => void (first && choose(first)),
+    shown: "",
+    link: {
+      get: () => (own.shown && own.shown !== model.samples[0] ? [own.shown] : []),
+      set: (/** @type {string[]} */ [path]) => void (model.samples.includes(path) && (first = path)),
+    },
   };
+  return own;
 }
 
 /** @param {Model} model @param {string} path @returns {Promise<File>} */

@@ -1,5 +1,6 @@
 /** Search by meaning: a query, and sentences that stand in the order of how near their vectors are to the query's. */
 
+import { linkOf } from "../link.js";
 import { bars, h } from "../parts.js";
 
 /** @typedef {import("../../src/tensors.js").Tensor} Tensor */
@@ -36,6 +37,7 @@ export function sentences(_model, state) {
       answer.replaceChildren(h("p.small.quiet", `Nearest first, by the cosine of vectors of ${vectors[0].length} numbers`), bars(rows.sort((a, b) => b.value - a.value)));
     },
     ready: () => state.hasInput || ask(),
+    link: linkOf([query, list]),
     leave: () => clearTimeout(timer),
   };
 }

@@ -16,15 +16,16 @@ export function sound(model, state) {
   const news = h("");
   const answer = h("", h("p.small.quiet", "The answer stands here."));
   const stage = h(".stage", h(".view", wave, h("p.prompt", "Drop a sound here, choose a file, or record three seconds.")));
-  const open = takesFiles(stage, "audio/*,.wav", take);
+  const open = takesFiles(stage, "audio/*,.wav", (file) => take(file));
   const record = /** @type {HTMLButtonElement} */ (h("button", { onclick: () => listen() }, "Record 3 seconds"));
   const samples = samplesOf(model, take, news);
   stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a sound"), record, samples.buttons, news));
   /** @type {MediaStream | null} */
   let microphone = null;
 
-  /** @param {Blob} file */
-  async function take(file) {
+  /** @param {Blob} file @param {string} [sample] */
+  async function take(file, sample = "") {
+    samples.shown = sample;
     news.replaceChildren();
     const context = new AudioContext();
     try {
@@ -78,5 +79,5 @@ export function sound(model, state) {
     stage.querySelector(".prompt")?.remove();
   }
 
-  return { stage, answer, ready: () => state.hasInput || samples.first(), show: (found) => answer.replaceChildren(...answerViews(found)), leave: stop };
+  return { stage, answer, ready: () => state.hasInput || samples.first(), show: (found) => answer.replaceChildren(...answerViews(found)), link: samples.link, leave: stop };
 }

@@ -26,7 +26,9 @@ export async function tensors(model, state) {
   } catch (error) {
     trouble = error instanceof Error ? error.message : String(error);
   }
+  let shown = "";
   const ask = (/** @type {string} */ id) => {
+    shown = id;
     list.replaceChildren(...tensorViews(given[id]));
     state.ask(given[id]);
   };
@@ -40,8 +42,10 @@ export async function tensors(model, state) {
     show: (outputs) => answer.replaceChildren(...tensorViews(outputs)),
     ready: () => {
       if (state.hasInput || names.length === 0) return;
-      picked.show(names[0]);
-      ask(names[0]);
+      shown ||= names[0];
+      picked.show(shown);
+      ask(shown);
     },
+    link: { get: () => (shown === names[0] ? [] : [shown]), set: ([id]) => void (names.includes(id) && (shown = id)) },
   };
 }

@@ -1,5 +1,6 @@
 /** Texts: one field, or the several that a task takes, such as a question and its context. */
 
+import { linkOf } from "../link.js";
 import { h } from "../parts.js";
 import { answerViews } from "./answers.js";
 
@@ -51,6 +52,7 @@ export function text(model, state) {
     answer,
     show: (found) => answer.replaceChildren(...answerViews(found)),
     ready: () => state.hasInput || ask(),
+    link: linkOf([...areas.values()]),
     leave: () => clearTimeout(timer),
   };
 }

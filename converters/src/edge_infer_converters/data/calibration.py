@@ -95,7 +95,10 @@ class CalibrationSet:
 
 
 def random_set(
-    specs: Sequence[TensorSpec], free_size: int = RANDOM_SIZES[0], inner_size: int | None = None
+    specs: Sequence[TensorSpec],
+    free_size: int = RANDOM_SIZES[0],
+    inner_size: int | None = None,
+    known: Mapping[str, int] | None = None,
 ) -> CalibrationSet:
     """Draw inputs from the specs; the same specs always give the same inputs.
 
@@ -106,11 +109,12 @@ def random_set(
         specs: The model's inputs.
         free_size: The size of the other free dimensions.
         inner_size: The size of those that are not the last of their input, where it is another.
+        known: The sizes of free dimensions by name, where they are known.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int] = dict(known or {})
     for spec in specs:
         for axis, dim in enumerate(spec.shape):
-            if isinstance(dim, str) and (axis == 0 or dim not in sizes):
+            if isinstance(dim, str) and (axis == 0 or dim not in sizes) and dim not in (known or {}):
                 is_inner = axis < len(spec.shape) - 1 and inner_size is not None
                 sizes[dim] = 1 if axis == 0 else inner_size if is_inner and inner_size is not None else free_size
     shapes = {spec.name: tuple(dim if isinstance(dim, int) else sizes[dim] for dim in spec.shape) for spec in specs}
@@ -125,12 +129,15 @@ def random_set(
     return CalibrationSet(calls, None, RANDOM, starts=tuple(starts))
 
 
-def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], object]) -> CalibrationSet:
+def random_set_that_runs(
+    specs: Sequence[TensorSpec], run: Callable[[Feeds], object], known: Mapping[str, int] | None = None
+) -> CalibrationSet:
     """Draw inputs with which a model runs: free dimensions have limits that no spec tells.
 
     Args:
         specs: The model's inputs.
         run: Runs it once.
+        known: The sizes of free dimensions by name, where they are known.
 
     Raises:
         ConversionError: It runs with none of `RANDOM_SIZES`, nor with half a second of sound.
@@ -142,7 +149,7 @@ def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], obj
     if len(specs) == 1 and len(specs[0].shape) == 2 and isinstance(specs[0].shape[1], str):
         sizes.append((_SOUND_SIZE, None))
     for size, inner in sizes:
-        drawn = random_set(specs, size, inner)
+        drawn = random_set(specs, size, inner, known)
         try:
             run(drawn.calls[0])
         except ConversionError as error:

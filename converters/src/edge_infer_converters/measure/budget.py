@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError, listed
 from edge_infer.parity.comparison import INTEGER_GOOD_SQNR_DB, INTEGER_MIN_SQNR_DB
@@ -65,17 +65,15 @@ class Budget:
             )
 
     @property
+    def limits(self) -> dict[str, Any]:
+        """The limits that there are, by name."""
+        found = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "metric"}
+        return {name: limit for name, limit in found.items() if limit is not None}
+
+    @property
     def is_set(self) -> bool:
         """Whether there is any limit."""
-        limits = (
-            self.max_loss,
-            self.min_sqnr_db,
-            self.max_size,
-            self.max_latency_ratio,
-            self.max_latency,
-            self.max_ram,
-        )
-        return any(limit is not None for limit in limits)
+        return bool(self.limits)
 
     @property
     def decides(self) -> bool:

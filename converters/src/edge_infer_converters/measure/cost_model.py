@@ -74,10 +74,19 @@ def cost_of(data: bytes, format_: str, shapes: Shapes) -> float | None:
     """
     if format_ == "compiled":
         return None
-    operations = list(_tflite_operations(data) if format_ == "tflite" else _onnx_operations(data, shapes))
+    operations = _operations(data, format_, shapes)
     if any(one.name in _BRANCHES for one in operations):
         return None
     return sum(_cost(one) for one in operations) + _OPERATOR
+
+
+def multiplies_of(data: bytes, format_: str, shapes: Shapes) -> int:
+    """Return the multiply-adds of one call; of branches and loops, which cost what the data say, none is counted."""
+    return sum(one.multiplies for one in _operations(data, format_, shapes))
+
+
+def _operations(data: bytes, format_: str, shapes: Shapes) -> list[Operation]:
+    return list(_tflite_operations(data) if format_ == "tflite" else _onnx_operations(data, shapes))
 
 
 def _cost(one: Operation) -> float:

@@ -109,7 +109,8 @@ def measure(bundle: Path, variants: Sequence[Variant], call: Mapping[str, np.nda
     import edge_infer
 
     found: dict[str, Latency] = {}
-    for parent in [variant for variant in variants if variant.precision == "fp32"]:
+    # Two models whose weights lie beside them, each of a gigabyte and more, are not held at once to be timed.
+    for parent in [variant for variant in variants if variant.precision == "fp32" and not variant.external]:
         others = [one for one in variants if one.format == parent.format and one.id != parent.id]
         if not others:
             continue
@@ -126,6 +127,12 @@ def measure(bundle: Path, variants: Sequence[Variant], call: Mapping[str, np.nda
                 with load(other) as session:
                     found[other.id] = compare(parent.id, partial(base.run, call), partial(session.run, call))
     return found
+
+
+def longest_s(call_s: float) -> float:
+    """Return how long a comparison takes where one call of both sides takes so long."""
+    round_s = 2 * max(_MIN_ROUND_S, call_s)
+    return round_s * min(_MAX_ROUNDS, max(_MIN_ROUNDS, _MAX_SECONDS / round_s)) + 4 * call_s
 
 
 def _repeats(call: Callable[[], object]) -> int:

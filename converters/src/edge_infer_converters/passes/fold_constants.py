@@ -10,6 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edge_infer_converters.passes.graphs import drop_unread_tensors, subgraphs_of
+from edge_infer_converters.passes.weights_in_files import WeightsInFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ _MAX_BYTES = 64 * 2**20
 _MAX_GROWTH = 1024
 
 
-def fold_constants(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] = ()) -> onnx.ModelProto:
+def fold_constants(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] | WeightsInFiles = ()) -> onnx.ModelProto:
     """Return a copy without nodes that read only initializers: `Constant`, `Identity`, `Transpose` of a weight.
 
     A node that makes much of little, such as `Expand`, stays: the file would grow.
@@ -40,11 +41,14 @@ def fold_constants(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] = (
     folded.CopyFrom(model)
     graph = folded.graph
     given = {value.name for value in graph.input}
-    constants = _Constants([tensor for tensor in (*graph.initializer, *apart) if tensor.name not in given])
+    in_files = apart if isinstance(apart, WeightsInFiles) else None
+    tensors = [*graph.initializer, *(() if isinstance(apart, WeightsInFiles) else apart)]
+    constants = _Constants([tensor for tensor in tensors if tensor.name not in given], in_files)
     outputs = {value.name for value in graph.output}
     kept: list[onnx.NodeProto] = []
     for node in graph.node:
-        values = None if outputs & set(node.output) else fold_node(folded, node, constants)
+        is_left = outputs & set(node.output) or any(constants.is_large(name) for name in node.input)
+        values = None if is_left else fold_node(folded, node, constants)
         if values is None or (node.input and _grows(values, node, constants)):
             kept.append(node)
         else:
@@ -64,16 +68,23 @@ def _grows(values: Mapping[str, np.ndarray], node: onnx.NodeProto, constants: Ma
 class _Constants(Mapping[str, np.ndarray]):
     """Stored tensors as arrays, each made when it is asked for: all at once take as much memory as the model."""
 
-    def __init__(self, tensors: Sequence[onnx.TensorProto]) -> None:
+    def __init__(self, tensors: Sequence[onnx.TensorProto], in_files: WeightsInFiles | None) -> None:
         self._stored = {tensor.name: tensor for tensor in tensors}
+        self._in_files = in_files
         self.computed: dict[str, np.ndarray] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
         found = self.computed.get(name)
+        if found is None and self._in_files is not None and name in self._in_files:
+            return self._in_files.array(name)
         return numpy_helper.to_array(self._stored[name]) if found is None else found
 
     def __contains__(self, name: object) -> bool:
         return name in self._stored or name in self.computed
+
+    def is_large(self, name: str) -> bool:
+        """Whether a tensor in a file is larger than what is folded."""
+        return self._in_files is not None and name in self._in_files and self._in_files.nbytes(name) > _MAX_BYTES
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._stored, **self.computed})

@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from edge_infer_converters.passes.weights_in_files import WeightsInFiles
+
 #: Operators whose scales must have the type of other inputs, which differs between operator sets.
 _QUANTIZING = ("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear")
 #: How many elements are halved at a time: the converter makes eight arrays of it.
 _PART = 2**20
 
 
-def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
+def to_fp16(model: onnx.ModelProto, in_files: WeightsInFiles | None = None) -> onnx.ModelProto:
     """Return a copy whose float32 weights and inner values are float16.
 
     Operators that have no float16 form, or lose too much in it, keep float32 between casts; which ones is ONNX
@@ -46,15 +48,19 @@ def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     from onnxruntime.transformers import float16
 
-    light, large = without_weights(
-        model
-    )  # the converter keeps what it replaces: only nodes and small tensors are copied
-    source = fold_constants(light, large)
+    # The converter keeps what it replaces: only nodes and small tensors are copied.
+    light, large = without_weights(model) if in_files is None else (model, ())
+    source = fold_constants(light, large if in_files is None else in_files)
     drop_stored_shapes(source.graph)
     if _is_weights_only(source):
+        if in_files is not None:
+            raise ConversionError(
+                "A model of more than 2 GB with subgraphs or quantized layers is not written in fp16",
+                hint="--precision fp32 or int8-dynamic",
+            )
         return _with_half_weights(fold_constants(model))
-    apart = {tensor.name: tensor for tensor in large}
-    places = [(i, apart[tensor.name]) for i, tensor in enumerate(source.graph.initializer) if tensor.name in apart]
+    apart = {tensor.name: tensor for tensor in large} if in_files is None else in_files
+    places = [(i, tensor.name) for i, tensor in enumerate(source.graph.initializer) if tensor.name in apart]
     shorten_names(source)  # the converter makes up names, which a model that it has made has already
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one for each weight below the smallest half-precision number
@@ -65,8 +71,8 @@ def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
             converted: onnx.ModelProto = float16.convert_float_to_float16(
                 source, keep_io_types=True, disable_shape_infer=True
             )
-            for place, tensor in places:
-                _fill(converted.graph.initializer[place], tensor, float16.convert_np_to_float16)
+            for place, name in places:
+                _fill(converted.graph.initializer[place], apart[name], float16.convert_np_to_float16)
             _drop_repeated_casts(converted.graph)
             sort_nodes(converted.graph)  # the converter appends its casts at the end
         except Exception as error:  # asserts and protobuf errors alike

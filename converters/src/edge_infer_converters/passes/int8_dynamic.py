@@ -31,9 +31,12 @@ from edge_infer_converters.passes.int8_blocks import store_in_blocks
 from edge_infer_converters.passes.int8_static import prepare
 from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.weight_only import rewrite, weights_of
+from edge_infer_converters.passes.weights_in_files import Stored, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from edge_infer_converters.passes.weights_in_files import WeightsInFiles
 
 _MULTIPLYING = ("MatMul", "Gemm")
 #: A model of an earlier operator set is rewritten by `prepare`, which needs all of it.
@@ -41,7 +44,9 @@ _PREPARED_OPSET = 13
 _LARGE_BYTES = 2**16
 
 
-def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> onnx.ModelProto:
+def to_dynamic_int8(
+    model: onnx.ModelProto, blocked: Collection[str] = (), in_files: WeightsInFiles | None = None
+) -> onnx.ModelProto:
     """Return a copy whose constant matrices are int8 and whose other weights are stored in 8 bits.
 
     Convolutions stay in float: computing their ranges in each call makes them slower than that.
@@ -51,13 +56,26 @@ def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> on
         blocked: Names of MatMul nodes, after `int8_static.prepare`, that multiply by blocks (`int8_blocks`): slower,
             and nearer to float.
 
+        in_files: The values of its initializers that have none.
+
     Raises:
         ConversionError: The model multiplies by no constant matrix.
     """
     # What is taken out of a message stays in memory until it goes: large matrices never come into the copy.
-    light, large = without_weights(model, _LARGE_BYTES, set() if blocked else _own_matrices(model))
-    apart = {tensor.name: tensor for tensor in large}
-    quantized = prepare(light, large)
+    own = set() if blocked else _own_matrices(model)
+    apart: Mapping[str, onnx.TensorProto]
+    if in_files is not None:
+        if opset_of(model) < _PREPARED_OPSET:
+            raise ConversionError(
+                f"A model of more than 2 GB with operator set {opset_of(model)} is not written in int8-dynamic",
+                hint=f"export it with operator set {_PREPARED_OPSET} or newer",
+            )
+        apart = in_files
+        quantized = prepare(with_values(model, in_files, own), in_files)
+    else:
+        light, large = without_weights(model, _LARGE_BYTES, own)
+        apart = {tensor.name: tensor for tensor in large}
+        quantized = prepare(light, large)
     if not _multiply_in_int8(quantized.graph, blocked, apart) and not blocked:
         raise ConversionError("The model has no MatMul or Gemm with constant weights", hint="--precision int8 or fp16")
     matrices = {node.input[1] for node in quantized.graph.node if node.name in blocked}
@@ -92,7 +110,7 @@ def _multiply_in_int8(graph: onnx.GraphProto, blocked: Collection[str], apart: M
         blocked: Names of nodes to leave alone.
         apart: The values of initializers that have none.
     """
-    stored = {tensor.name: apart.get(tensor.name, tensor) for tensor in graph.initializer}
+    stored = Stored(graph, apart)
     fresh = FreshNames(names_in(graph))
     packed: dict[str, tuple[str, str]] = {}  # by matrix its codes and scales
     rounded: dict[str, list[str]] = {}  # by value its codes, scale and zero point

@@ -21,6 +21,7 @@ from onnx import numpy_helper, version_converter
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.passes.clean_up import clean_up
+from edge_infer_converters.passes.correct_biases import correct_biases
 from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.passes.fold_constants import fold_constants
 from edge_infer_converters.passes.graphs import FreshNames, drop_stored_shapes, drop_unread_tensors, names_in, opset_of
@@ -30,6 +31,8 @@ from edge_infer_converters.passes.small_constants import halve, share_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from edge_infer_converters.passes.weights_in_files import WeightsInFiles
 
 #: What a backend must be told so that an int8 variant gives the same numbers everywhere.
 ENGINE_OPTIONS = {"onnxruntime": {"session.x64quantprecision": "1"}}
@@ -50,6 +53,7 @@ def to_int8(
     *,
     reduce_range: bool = False,
     method: str = "minmax",
+    corrects: int = 0,
 ) -> onnx.ModelProto:
     """Return a copy that computes in int8; inputs and outputs stay what they are.
 
@@ -59,6 +63,7 @@ def to_int8(
         reduce_range: Whether to keep weights within 7 bits, so that no sum of two products overflows 16 bits: right
             for x86 CPUs without VNNI, 1 to 5 dB worse everywhere else.
         method: How ranges are found, one of `ranges.METHODS`.
+        corrects: From how many of these inputs biases learn by how much rounded weights shift their layers; 0 for none.
 
     Raises:
         ConversionError: The quantizer failed, or the model cannot be brought to operator set 13.
@@ -69,6 +74,8 @@ def to_int8(
     from onnxruntime.quantization.quant_utils import save_and_reload_model_with_shape_infer
 
     prepared = prepare(model)
+    if corrects:
+        prepared = correct_biases(prepared, calibration[:corrects], reduce_range=reduce_range)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, of ranges that are not finite: the result is measured
         path = Path(folder, "int8.onnx")
@@ -112,7 +119,7 @@ def is_quantizable(model: onnx.ModelProto) -> bool:
     return any(node.op_type in _WEIGHTED and constants & set(node.input) for node in graph.node)
 
 
-def prepare(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] = ()) -> onnx.ModelProto:
+def prepare(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] | WeightsInFiles = ()) -> onnx.ModelProto:
     """Bring a model into the form that the quantizer handles well.
 
     Args:

@@ -10,7 +10,7 @@ convolution with padding, where the border would see it.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx
@@ -19,6 +19,9 @@ from onnx import numpy_helper
 from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.passes.fold_constants import fold_constants
 from edge_infer_converters.passes.graphs import drop_stored_shapes, drop_unread_tensors, reads_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 _LAYERS = ("Conv", "Gemm")
 
@@ -35,7 +38,7 @@ class Pruned(NamedTuple):
     removed: dict[str, int]
 
 
-class _Link(NamedTuple):
+class Link(NamedTuple):
     """Two layers with nothing but activations between them."""
 
     first: onnx.NodeProto
@@ -49,23 +52,34 @@ def prune_channels(model: onnx.ModelProto) -> Pruned:
     Args:
         model: A float32 model; constants and batch normalization are folded first.
     """
-    pruned = fold_constants(model)
-    fold_batch_norm_in(pruned.graph)
+    pruned = folded(model)
     graph = pruned.graph
-    editor = _Editor(graph)
+    editor = ChannelEditor(graph)
     removed: dict[str, int] = {}
-    for first in [node for node in graph.node if node.op_type in _LAYERS]:
-        link = editor.link_of(first)
-        count = 0 if link is None else editor.prune(link)
+    for link in editor.links():
+        count = editor.prune(link)
         if count:
-            removed[first.name or first.output[0]] = count
+            removed[link.first.name or link.first.output[0]] = count
     if removed:
         drop_stored_shapes(graph)
     drop_unread_tensors(graph)
     return Pruned(pruned, removed)
 
 
-class _Editor:
+def folded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in the form that `ChannelEditor` takes."""
+    copy = fold_constants(model)
+    fold_batch_norm_in(copy.graph)
+    return copy
+
+
+class ChannelEditor:
+    """Takes channels out of layers of a graph, in place.
+
+    Args:
+        graph: The graph, its constants and batch normalization folded.
+    """
+
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph = graph
         self._stored = {tensor.name: tensor for tensor in graph.initializer}
@@ -74,7 +88,14 @@ class _Editor:
         self._readers = {name: node for node in graph.node for name in node.input}
         self._makers = {name: node for node in graph.node for name in node.output}
 
-    def link_of(self, first: onnx.NodeProto) -> _Link | None:
+    def links(self) -> Iterator[Link]:
+        """Find all links, each as it is when its turn comes."""
+        for first in [node for node in self._graph.node if node.op_type in _LAYERS]:
+            link = self._link_of(first)
+            if link is not None:
+                yield link
+
+    def _link_of(self, first: onnx.NodeProto) -> Link | None:
         """Follow a layer's output through activations to the one layer that reads it."""
         activations: list[onnx.NodeProto] = []
         node = first
@@ -85,11 +106,11 @@ class _Editor:
                 continue
             fits = node.op_type in _LAYERS and node.input[0] == (activations or [first])[-1].output[0]
             if fits and self._is_plain(first) and self._is_plain(node):
-                return _Link(first, activations, node)
+                return Link(first, activations, node)
             return None
         return None
 
-    def prune(self, link: _Link) -> int:
+    def prune(self, link: Link) -> int:
         """Remove the constant channels of a link; returns how many."""
         weight, bias = self._weight(link.first), self._bias(link.first)
         constant = _constants(weight, bias, self._input_range(link.first.input[0]))
@@ -102,12 +123,24 @@ class _Editor:
         kept = [i for i in range(len(weight)) if i not in fixed]
         if not fixed or not kept:
             return 0
+        self.remove(link, fixed)
+        return len(fixed)
+
+    def remove(self, link: Link, fixed: Mapping[int, float]) -> None:
+        """Remove channels of a link, each of which has this value for every input."""
+        weight, bias = self._weight(link.first), self._bias(link.first)
+        kept = [i for i in range(len(weight)) if i not in fixed]
         reading, added = self._weight(link.second), self._bias(link.second)
         for i, value in fixed.items():
             added = added + reading[:, i].reshape(len(reading), -1).sum(axis=1, dtype=np.float64) * value
         self._replace(link.first, weight[kept], bias[kept])
         self._replace(link.second, reading[:, kept], added)
-        return len(fixed)
+
+    def read_sizes(self, link: Link) -> np.ndarray:
+        """Return how large the weights are by which each channel of a link is read: root sums of squares."""
+        reading = self._weight(link.second)
+        energy = np.square(reading, dtype=np.float64).sum(axis=(0, *range(2, reading.ndim)))
+        return np.asarray(np.sqrt(energy))
 
     def _is_plain(self, node: onnx.NodeProto) -> bool:
         """Tell whether a layer's weights are its own and every output channel reads all inputs."""

@@ -4,6 +4,7 @@
   the file is small, the speed and the numbers are those of float32.
 - int4 filters of convolutions: `DequantizeLinear` with blocks of 32, which came with operator set 21.
 - int4 matrices stay packed in memory: `com.microsoft.MatMulNBits`, blocks of 32.
+- palettes: see `passes.palette`.
 - Tables (`Gather` of rows) stay packed in memory too, and only the rows that are read are turned into float: int8 by
   standard operators with one scale for each row, int4 by `com.microsoft.GatherBlockQuantized`.
 
@@ -30,8 +31,10 @@ from edge_infer_converters.passes.graphs import (
     names_in,
     opset_of,
 )
+from edge_infer_converters.passes.palette import pack_palette, unpack_palette
 from edge_infer_converters.passes.shorten_names import shorten_names
-from edge_infer_converters.passes.weight import ENCODINGS, Weight
+from edge_infer_converters.passes.weight import ENCODINGS, PALETTES, Weight
+from edge_infer_converters.passes.weights_in_files import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +88,7 @@ def weights_of(model: onnx.ModelProto, apart: Mapping[str, onnx.TensorProto] = _
         for place, name in enumerate(node.input):
             readers[name].append((node, place))
     inner = {name for part in graphs_of(graph) if part is not graph for node in part.node for name in node.input}
-    stored = {tensor.name: apart.get(tensor.name, tensor) for tensor in graph.initializer}
+    stored = Stored(graph, apart)
     has_blocks = _has_blocks(model)
     found: list[Weight] = []
     for name in readers:
@@ -110,6 +113,8 @@ def round_trip(weight: Weight, values: np.ndarray, encoding: str) -> np.ndarray:
     """Return what a weight's values become when they are stored in this encoding."""
     if encoding == "fp16":
         return values.astype(np.float16).astype(np.float32)
+    if encoding in PALETTES:
+        return unpack_palette(pack_palette(values, weight.axis, PALETTES[encoding]))
     if encoding == "int8":
         return packing.unpack_slices(packing.pack_slices(values, weight.axis))
     if encoding == "int4":
@@ -156,7 +161,7 @@ class _Writer:
         self._model = model
         self._graph = model.graph
         self._fresh = FreshNames(names_in(model.graph))
-        self._stored = {tensor.name: apart.get(tensor.name, tensor) for tensor in model.graph.initializer}
+        self._stored = Stored(model.graph, apart)
         self._first: list[onnx.NodeProto] = []
         self._replaced: dict[int, list[onnx.NodeProto]] = {}
         self._is_custom = False
@@ -164,7 +169,9 @@ class _Writer:
 
     def store(self, weight: Weight, encoding: str) -> None:
         values = numpy_helper.to_array(self._stored[weight.name])
-        if weight.kind == "table":
+        if encoding in PALETTES:
+            self._store_palette(weight, PALETTES[encoding], values)
+        elif weight.kind == "table":
             self._store_table(weight, encoding, values)
         elif encoding == "int4" and weight.kind == "filter":
             self._store_filter(weight, values)
@@ -202,6 +209,20 @@ class _Writer:
             self._first.append(_cast(body, cast))
             factors = self._add_scales(f"{weight.name}/scales", scales)
             self._first.append(helper.make_node("Mul", [cast, factors], [whole]))
+        self._read_instead(weight.name, whole)
+
+    def _store_palette(self, weight: Weight, size: int, values: np.ndarray) -> None:
+        packed = pack_palette(values, weight.axis, size)
+        places, picked, whole = (self._fresh(f"{weight.name}/{part}") for part in ("places", "picked", "float"))
+        codes, colors = (
+            self._add(f"{weight.name}/codes", packed.codes),
+            self._add(f"{weight.name}/colors", packed.colors),
+        )
+        self._first.append(helper.make_node("Cast", [codes], [places], to=int(onnx.TensorProto.INT32)))
+        self._first.append(helper.make_node("Gather", [colors, places], [picked]))
+        self._first.append(
+            helper.make_node("Mul", [picked, self._add_scales(f"{weight.name}/scales", packed.scales)], [whole])
+        )
         self._read_instead(weight.name, whole)
 
     def _store_filter(self, weight: Weight, values: np.ndarray) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from edge_infer_converters.conversion import Conversion, DecoderConversion
+    from edge_infer_converters.forecast import Forecast
 
 
 #: How many layers the terminal shows: more are for a file.
@@ -58,6 +59,33 @@ def print_table(conversion: Conversion) -> None:
     missing = [""] * (len(columns) - 2)
     rows += [[id_, *missing, "left out"] for id_ in conversion.not_made]
     output.table(columns, rows, right=columns[1:-1])
+
+
+def print_forecast(forecast: Forecast) -> None:
+    """Print what a conversion would try."""
+    columns = ["variant", "size", "made by", "calls", "time"]
+    rows = [
+        [one.id, _between(one.nbytes), one.how, f"{one.calls}", f"{one.seconds:.1f} s"] for one in forecast.variants
+    ]
+    rows += [[id_, "", "", "", "left out"] for id_ in forecast.left_out]
+    output.table(columns, rows, right=["size", "calls", "time"])
+    for reason in dict.fromkeys(forecast.left_out.values()):
+        ids = [id_ for id_, said in forecast.left_out.items() if said == reason]
+        output.talk(f"{', '.join(ids)}: {reason}")
+    multiplies = "" if forecast.multiplies is None else f", {forecast.multiplies / 1e6:.2f} M multiply-adds"
+    budget = ", ".join(f"{name} {limit}" for name, limit in forecast.budget.items()) or "no limits"
+    output.talk(
+        f"Nothing is written. {forecast.source} of {output.size(forecast.nbytes)}: one call takes "
+        f"{forecast.call_ms:.2f} ms here{multiplies}; measured on {forecast.data}, {budget}; all of it takes about "
+        f"{forecast.seconds:.0f} s here"
+    )
+
+
+def _between(nbytes: tuple[int, int] | None) -> str:
+    if nbytes is None:
+        return "?"
+    low, high = (output.size(one) for one in nbytes)
+    return low if low == high else f"{low} to {high}"
 
 
 def print_layers(conversion: Conversion) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer_converters.data.reference_outputs import decibels
+from edge_infer_converters.passes.weight import INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -12,14 +14,12 @@ if TYPE_CHECKING:
     from edge_infer_converters.passes.weight import Weight
     from edge_infer_converters.search.sensitivity import Sensitivity
 
-_INTEGERS = ("int8", "int4")
-
 
 class Layer(NamedTuple):
     """One weight of a searched file.
 
     Attributes:
-        name: What people call the layer.
+        name: What people call the layer; with the weight's name behind it where the layer has several.
         encoding: What it is stored as.
         sqnr_db: The SQNR of the outputs when it alone is stored so; None in float, which is not measured alone.
         share: Its share of the error that all layers bring into the outputs, by these figures.
@@ -52,12 +52,13 @@ def layers_of(
     """
     alone = {(one.weight.name, one.encoding): one.noise for one in sensitivities}
     chosen = [(weight, choice.get(weight.name, "fp32")) for weight in weights]
+    labels = Counter(weight.label for weight in weights)
     total = sum(alone.get((weight.name, encoding), 0.0) for weight, encoding in chosen)
     found: list[tuple[float, Layer]] = []
     for weight, encoding in chosen:
         noise = alone.get((weight.name, encoding))
         layer = Layer(
-            weight.label,
+            weight.label if labels[weight.label] == 1 else f"{weight.label}: {weight.name}",
             encoding,
             None if noise is None else decibels(noise),
             (noise or 0.0) / total if total else 0.0,
@@ -70,9 +71,9 @@ def layers_of(
 def _reason(weight: Weight, encoding: str, alone: Mapping[tuple[str, str], float]) -> str:
     """Say what the next smaller encoding would have cost."""
     smaller = weight.encodings[weight.encodings.index(encoding) + 1 :]
-    integers = [one for one in smaller if one in _INTEGERS]
+    integers = [one for one in smaller if one in INTEGERS]
     if not smaller:
-        return "the fewest bits that there are for it" if encoding in _INTEGERS else "there are no integers for it"
+        return "the fewest bits that there are for it" if encoding in INTEGERS else "there are no integers for it"
     if not integers:
         return f"{smaller[0]} saves too little"
     cost = alone.get((weight.name, integers[0]))

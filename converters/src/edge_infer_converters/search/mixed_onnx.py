@@ -11,6 +11,8 @@ from edge_infer.errors import ConversionError
 from edge_infer_converters.engine import make_session
 from edge_infer_converters.measure.cost_model import cost_of
 from edge_infer_converters.measure.speed import estimated
+from edge_infer_converters.passes.palette import with_palettes
+from edge_infer_converters.passes.weight import INTEGERS
 from edge_infer_converters.passes.weight_only import engine_options, prepare, rewrite, weights_of
 from edge_infer_converters.report.reporter import decibels as spelled
 from edge_infer_converters.report.reporter import step
@@ -62,11 +64,10 @@ class MixedModel:
     @property
     def guilty(self) -> tuple[Weight, ...]:
         """The weights that could be integers and had to stay float, those that take most bytes first."""
-        integer = ("int8", "int4")
         kept = [
             weight
             for weight in self.weights
-            if any(e in integer for e in weight.encodings) and self.trial.choice.get(weight.name) not in integer
+            if any(e in INTEGERS for e in weight.encodings) and self.trial.choice.get(weight.name) not in INTEGERS
         ]
         return tuple(sorted(kept, key=lambda weight: (-weight.nbytes("fp16"), weight.label)))
 
@@ -83,7 +84,7 @@ class MixedModel:
     def counts(self) -> dict[str, int]:
         """Count the weights of each encoding."""
         chosen = [self.trial.choice.get(weight.name, "fp32") for weight in self.weights]
-        return {encoding: chosen.count(encoding) for encoding in ("fp32", "fp16", "int8", "int4") if encoding in chosen}
+        return {encoding: chosen.count(encoding) for encoding in ("fp32", "fp16", *INTEGERS) if encoding in chosen}
 
     def to_json(self) -> dict[str, Any]:
         """Describe this as `quality.json` does."""
@@ -117,6 +118,7 @@ class MixedSearch:
         reporter: The receiver of progress and warnings.
         is_cached: Whether figures are kept for the next search, and taken from earlier ones.
         times: Times of the device, or None.
+        palettes: Whether weights may become palettes, and bytes on the wire count.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class MixedSearch:
         *,
         is_cached: bool = False,
         times: DeviceTimes | None = None,
+        palettes: bool = False,
     ) -> None:
         self._times = times
         self._is_cached = is_cached
@@ -138,7 +141,8 @@ class MixedSearch:
         self._judge = judge
         self._budget = judge.budget
         self._reporter = reporter
-        self._weights = weights_of(self._model)
+        found = weights_of(self._model)
+        self._weights = with_palettes(found) if palettes else found
 
     def run(self, ranking: CalibrationSet) -> MixedModel:
         """Search, write and measure.

@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.engine import make_session
 from edge_infer_converters.passes.graphs import drop_unread_tensors
+from edge_infer_converters.passes.weight import INTEGERS
 from edge_infer_converters.passes.weight_only import round_trip
 from edge_infer_converters.search.trial_cache import TrialCache
 
@@ -122,7 +123,7 @@ def rank(
     found: list[Sensitivity] = []
     for weight in weights:
         for encoding in weight.encodings:
-            if encoding not in ("int8", "int4"):
+            if encoding not in INTEGERS:
                 continue
             added = known.noise(weight.name, encoding)
             if added is None:

@@ -70,14 +70,15 @@ def bind_inputs(model: onnx.ModelProto, bindings: Mapping[str, Any]) -> onnx.Mod
                 hint=did_you_mean(name, list(inputs)),
                 allowed=list(inputs),
             )
-        bound.graph.initializer.append(_constant(inputs[name], np.asarray(given)))
+        bound.graph.initializer.append(constant_of(inputs[name], np.asarray(given)))
         bound.graph.input.remove(inputs[name])
     if not bound.graph.input:
         raise InputError("--bind leaves the model without an input", hint="leave one of them free")
     return bound
 
 
-def _constant(value: onnx.ValueInfoProto, given: np.ndarray) -> onnx.TensorProto:
+def constant_of(value: onnx.ValueInfoProto, given: np.ndarray) -> onnx.TensorProto:
+    """Return a value as the constant that stands for an input; `bind_inputs` documents the errors."""
     tensor = value.type.tensor_type
     if tensor.elem_type == onnx.TensorProto.STRING:
         raise InputError(f"Input `{value.name}` is a text, which --bind does not take", tensor=value.name)

@@ -10,7 +10,7 @@ import re
 import tempfile
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.data.functions import import_function
@@ -80,7 +80,9 @@ def _export(made: object, path: Path, where: str, options: SourceOptions) -> Fra
     for name in EXPORTERS:
         exporter = import_module(f"edge_infer_converters.sources.{name}")
         if exporter.takes(made):
-            more = {"allow_baked": options.allow_baked} if name == "torch" else {}
+            more: dict[str, Any] = {"dynamic": options.dynamic} if name in ("keras", "torch", "jax") else {}
+            if name == "torch":
+                more["allow_baked"] = options.allow_baked
             framework: Framework | None = exporter.export(made, path, where, options.opset, **more)
             return framework
     raise ConversionError(

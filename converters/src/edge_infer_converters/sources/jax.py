@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.dynamic import axes_of, specs_of
 from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.made import libraries_of
 from edge_infer_converters.sources.torch import OPSET, first_line, flat, output_names, quiet
@@ -23,6 +24,8 @@ from edge_infer_converters.sources.torch import OPSET, first_line, flat, output_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from edge_infer_converters.sources.options import Dynamic
 
 _RETURN = "return function, (example,)"
 
@@ -33,7 +36,9 @@ def takes(made: object) -> bool:
     return "jax" in sys.modules and (callable(function) if function is not made else "flax" in libraries_of(made))
 
 
-def export(made: object, path: Path, where: str, opset: int | None = None) -> Framework:
+def export(
+    made: object, path: Path, where: str, opset: int | None = None, dynamic: Sequence[Dynamic] = ()
+) -> Framework:
     """Export a function with its example inputs.
 
     Args:
@@ -42,6 +47,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         path: The `.onnx` file to write.
         where: What the user calls it.
         opset: The operator set to write, or None for one that suits.
+        dynamic: More dimensions that stay free.
 
     Returns:
         The function, to be compared with its export.
@@ -73,7 +79,8 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
             f"`{where}` does not run on its example inputs: {first_line(error)}",
             hint="of a Flax Linen module: return functools.partial(module.apply, variables), (example,)",
         ) from error
-    free = {name: {**_free(value), **more.get(name, {})} for name, value in examples.items()}
+    asked = axes_of(dynamic, specs_of(examples))
+    free = {n: {**asked.get(n, {}), **_free(value), **more.get(n, {})} for n, value in examples.items()}
     said: list[str] = []
     for axes in _attempts(free):
         specs = [

@@ -22,17 +22,19 @@ import onnx
 
 from edge_infer.errors import ConversionError
 from edge_infer.tasks.sources.image_metadata import KEY
+from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.sources import keras_on_torch
 from edge_infer_converters.sources import onnx as onnx_source
+from edge_infer_converters.sources.dynamic import axes_of
 from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.made import first_of, libraries_of
 from edge_infer_converters.sources.torch import OPSET, answer, first_line, flat, quiet, tensors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from edge_infer_converters.sources.onnx import SourceModel
-    from edge_infer_converters.sources.options import SourceOptions
+    from edge_infer_converters.sources.options import Dynamic, SourceOptions
 
 _EXTRA = 'pip install "edge-infer-converters[keras]"'
 _HEADS = {".keras": b"PK\x03\x04", ".h5": b"\x89HDF\r\n\x1a\n", ".hdf5": b"\x89HDF\r\n\x1a\n"}
@@ -86,7 +88,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
         raise ConversionError(f"Keras cannot read `{place.name}`: {said}", hint=_what_to_do(place, said)) from error
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder, f"{place.stem}.onnx")
-        framework = export(model, exported, place.name, options.opset)
+        framework = export(model, exported, place.name, options.opset, options.dynamic)
         return onnx_source.load_export(exported, framework, place.name, options)
 
 
@@ -103,7 +105,9 @@ def _what_to_do(place: Path, said: str) -> str:
     return "save it again: model.save('model.keras')"
 
 
-def export(made: object, path: Path, where: str, opset: int | None = None) -> Framework | None:
+def export(
+    made: object, path: Path, where: str, opset: int | None = None, dynamic: Sequence[Dynamic] = ()
+) -> Framework | None:
     """Export a model.
 
     Args:
@@ -111,6 +115,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         path: The `.onnx` file to write.
         where: What the user calls it; of `module:function` the module is imported by the process that exports.
         opset: The operator set to write, or None for one that suits.
+        dynamic: The dimensions to make free that the model fixes.
 
     Returns:
         The model on its own engine, to be compared with its export; None where the export has other inputs.
@@ -128,6 +133,9 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         raise ConversionError(
             f"The Keras model of `{where}` has no known inputs", hint="call it once on example data, or model.build()"
         )
+    if dynamic:
+        model = _with_free(model, inputs, dynamic, where)
+        inputs = list(model.inputs)
     if engine == "torch":
         try:
             keras_on_torch.write(model, path, opset)
@@ -144,12 +152,65 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     names = [value.name for value in exported.graph.input]
     if len(names) != len(inputs):
         return None
-    rng = np.random.default_rng(0)
     ends = dict(zip(names, inputs, strict=True))
-    examples = {name: _example(rng, [dim or 2 for dim in one.shape], str(one.dtype)) for name, one in ends.items()}
     sizes = {name: [axis for axis, dim in enumerate(one.shape) if dim is None] for name, one in ends.items()}
     run = functools.partial(_run_on_torch if engine == "torch" else _run, model)
+
+    def draw(shapes: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(0)
+        return {
+            name: _example(rng, [2 if 0 in sizes[name] else shape[0], *shape[1:]] if shape else [], str(one.dtype))
+            for (name, one), shape in zip(ends.items(), shapes, strict=True)
+        }
+
+    try:
+        shapes = keras_on_torch.shapes_that_run([one.shape for one in inputs], lambda shapes: run(draw(shapes)))
+    except Exception as error:  # Keras raises what its parts raise
+        raise ConversionError(f"`{where}` does not run on inputs of any size: {first_line(error)}") from error
+    examples = draw(shapes)
     return Framework("keras" if engine == "torch" else f"keras on {engine}", run, examples, sizes)
+
+
+def _with_free(model: Any, inputs: Sequence[Any], dynamic: Sequence[Dynamic], where: str) -> Any:
+    """Build the model again on inputs with free dimensions, with the same layers and weights.
+
+    Raises:
+        ConversionError: A layer needs the size; Keras says which.
+    """
+    import keras
+
+    specs = [
+        TensorSpec(one.name, str(one.dtype), [f"{one.name}_{axis}" if dim is None else dim for axis, dim in dims])
+        for one in inputs
+        for dims in [list(enumerate(one.shape))]
+    ]
+    axes = {
+        name: {axis: symbol for axis, symbol in found.items() if inputs[at].shape[axis] is not None}
+        for at, spec in enumerate(specs)
+        for name, found in axes_of(dynamic, specs).items()
+        if name == spec.name
+    }
+    if not any(axes.values()):
+        return model
+    free = [
+        keras.Input(
+            batch_shape=[None if axis in axes.get(one.name, {}) else dim for axis, dim in enumerate(one.shape)],
+            dtype=one.dtype,
+            name=one.name,
+        )
+        for one in inputs
+    ]
+    try:
+        with quiet():
+            built = keras.models.clone_model(model, input_tensors=free if len(free) > 1 else free[0])
+            built.set_weights(model.get_weights())
+    except Exception as error:  # Keras raises what its parts raise
+        symbols = ", ".join(f"`{symbol}`" for symbol in dict.fromkeys(s for one in axes.values() for s in one.values()))
+        raise ConversionError(
+            f"{symbols} of `{where}` cannot become free: {first_line(error)}",
+            hint="build the model with None for that size, or leave it out of --dynamic",
+        ) from error
+    return built
 
 
 def _need(packages: tuple[str, ...], what: str) -> None:

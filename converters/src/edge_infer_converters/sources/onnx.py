@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from edge_infer.errors import ConversionError, UnsupportedModel, listed
+from edge_infer.errors import ConversionError, InputError, UnsupportedModel, listed
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.engine import first_line, hint_for
@@ -33,9 +33,12 @@ from edge_infer_converters.passes.prune_channels import prune_channels
 from edge_infer_converters.passes.quantized_weights import store_quantized_weights
 from edge_infer_converters.passes.sessions import LARGE_BYTES, session_of
 from edge_infer_converters.passes.unfuse import unfuse
+from edge_infer_converters.passes.weights_in_files import WeightsInFiles, read_apart
 from edge_infer_converters.sources.bindings import bind_inputs
+from edge_infer_converters.sources.dynamic import axes_of, check_free, sizes_of
 from edge_infer_converters.sources.foreign import refuse
 from edge_infer_converters.sources.framework import FrameworkReference, compare
+from edge_infer_converters.sources.free_axes import free_axes, name_axes
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.ranks import with_ranks
@@ -105,6 +108,8 @@ class SourceModel(Source):
         nbytes: The size of the file, external weights included.
         framework: The model in the framework that it was exported from, or None.
         notes: What the user should know of its export.
+        usual_sizes: The sizes of dimensions that were made free, by name.
+        in_files: The values of the initializers that have none, where there are more than 2 GB; else None.
     """
 
     format: ClassVar = "onnx"
@@ -116,6 +121,8 @@ class SourceModel(Source):
     nbytes: int
     framework: Framework | None = None
     notes: tuple[str, ...] = ()
+    usual_sizes: Mapping[str, int] = field(default_factory=dict)
+    in_files: WeightsInFiles | None = None
 
     @property
     def count(self) -> str:
@@ -135,10 +142,14 @@ class SourceModel(Source):
 
     def nan_weights(self) -> list[str]:
         """Name the weights that hold NaN."""
+        if self.in_files is not None:
+            return self.in_files.nan()
         return not_a_number(self.proto)
 
     def cleaned(self, opset: int | None, *, prunes: bool) -> tuple[SourceModel, Mapping[str, int] | None]:
         """Return the model without exporter's notes, in this operator set, and without dead channels on request."""
+        if self.in_files is not None and prunes:
+            raise _needs_memory(self.name, "--prune-dead-channels")
         proto = own_zero_points(to_opset(clean_up(self.proto), opset))
         if not prunes or self.precision != "fp32":
             return replace(self, proto=proto), None
@@ -147,6 +158,14 @@ class SourceModel(Source):
 
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:
         """Find the operators that targets lack; see `support.check`."""
+        if self.in_files is not None:
+            error = ConversionError(
+                f"`{self.name}` has {self.nbytes} bytes of weights, a TFLite file at most {MAX_BYTES}",
+                hint="--format onnx",
+            )
+            if "onnx" not in formats:
+                raise error
+            return check(self.proto, targets, ["onnx"], self.name)._replace(tflite=error)
         return check(self.proto, targets, formats, self.name)
 
     def graph_for_one(self, targets: Sequence[str]) -> FloatGraph:
@@ -205,9 +224,15 @@ def load_export(
             notes=(f"`{where}` is compared with its export only: the outputs of the model itself have another form",),
         )
     notes = (*framework.notes, *compare(framework, path, where, allow_baked=options.allow_baked))
-    source = load(path, options)
+    proto = _parse(path)
+    if options.dynamic:
+        name_axes(proto, axes_of(options.dynamic, [_spec(value, "Input", path) for value in proto.graph.input]))
+    source = take(proto, path, options._replace(dynamic=()))
+    check_free(options.dynamic, source.inputs, framework)
     is_same = not options.bind and options.layout == NO_OPTIONS.layout
-    return replace(source, framework=framework if is_same else None, notes=notes)
+    axes = axes_of(options.dynamic, source.inputs)
+    usual = sizes_of(axes, {name: value.shape for name, value in framework.examples.items()})
+    return replace(source, framework=framework if is_same else None, notes=notes, usual_sizes=usual)
 
 
 def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTIONS) -> SourceModel:
@@ -217,12 +242,13 @@ def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTION
     with suppress(ValueError):  # a circle, which the checker names
         for graph in graphs_of(proto.graph):
             sort_nodes(graph)
-    nbytes = place.stat().st_size + _load_external(proto, place)
+    external, in_files = _load_external(proto, place)
+    nbytes = place.stat().st_size + external
     size = nbytes_of(proto)
     if size > MAX_BYTES:
         raise _too_large(place, size)
     try:
-        return _checked(proto, place, options, nbytes)
+        return _checked(proto, place, options, nbytes, in_files)
     except UnsupportedModel as error:
         # The checker and the engine name the first operator that they do not know, we all of them.
         if lacks := native_lacks(proto):
@@ -230,25 +256,37 @@ def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTION
         raise
 
 
-def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes: int) -> SourceModel:
+def _checked(
+    proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes: int, in_files: WeightsInFiles | None
+) -> SourceModel:
+    if in_files is not None and options._replace(shapes={}) != NO_OPTIONS:
+        raise _needs_memory(place.name, "--bind, --layout nhwc, --opset, --dynamic and --allow-baked")
     _import_domains(proto)
     _drop_default_inputs(proto)
     _free_negative_dims(proto)
     proto = unfuse(proto)
-    _check_operators(proto, place)
+    _check_operators(proto, place, in_files)
     proto = fold_branches(fix_shapes(bind_inputs(to_plain_outputs(proto), options.bind), options.shapes))
     proto = store_quantized_weights(proto)
     if options.layout == "nhwc":
         proto = to_channels_last(proto)
     inputs = tuple(_spec(value, "Input", place) for value in proto.graph.input)
+    usual: Mapping[str, int] = {}
+    if options.dynamic:
+        axes = axes_of(options.dynamic, inputs, options.shapes)
+        usual = sizes_of(axes, {spec.name: spec.shape for spec in inputs})
+        proto = free_axes(proto, axes, inputs, place.name)
+        inputs = tuple(_spec(value, "Input", place) for value in proto.graph.input)
     proto = with_ranks(proto, inputs, place.name)
     model = SourceModel(
         place.stem,
         proto,
         inputs,
         tuple(_spec(value, "Output", place) for value in proto.graph.output),
-        _precision(proto),
+        _precision(proto, in_files),
         nbytes,
+        usual_sizes=usual,
+        in_files=in_files,
     )
     Reference(model)  # the engine is the last judge of whether a model can run
     return model
@@ -267,7 +305,7 @@ class Reference:
 
     def __init__(self, model: SourceModel, *, optimised: bool = False) -> None:
         self.outputs = [spec.name for spec in model.outputs]
-        self._session = session_of(model.proto, model.name, optimised=optimised)
+        self._session = session_of(model.proto, model.name, optimised=optimised, in_files=model.in_files)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the model once.
@@ -321,8 +359,15 @@ def _parse(path: Path) -> onnx.ModelProto:
 def _too_large(path: Path, nbytes: int) -> ConversionError:
     return ConversionError(
         f"`{path}` has {nbytes} bytes with its weights, expected at most {MAX_BYTES}",
-        hint="convert it in parts",
+        hint="save it with its weights beside it: onnx.save(model, path, save_as_external_data=True)",
         got=nbytes,
+    )
+
+
+def _needs_memory(name: str, options: str) -> InputError:
+    return InputError(
+        f"`{name}` has more than 2 GB of weights, which are read one at a time: {options} would need all of them",
+        hint="leave them out, or change the model before it is converted",
     )
 
 
@@ -364,8 +409,12 @@ def _check_graph(proto: onnx.ModelProto, path: Path) -> None:
             )
 
 
-def _load_external(proto: onnx.ModelProto, path: Path) -> int:
-    """Read the weights that lie in files beside the model; returns their size in bytes."""
+def _load_external(proto: onnx.ModelProto, path: Path) -> tuple[int, WeightsInFiles | None]:
+    """Read the weights that lie in files beside the model; those of more than 2 GB stay there.
+
+    Returns:
+        Their size in bytes, and where they lie if they were not read.
+    """
     names = {
         entry.value
         for tensor in tensors_of(proto.graph)
@@ -386,9 +435,9 @@ def _load_external(proto: onnx.ModelProto, path: Path) -> int:
             raise ConversionError(
                 f"`{path}` keeps weights in `{name}`, which is missing", hint=f"put it into `{folder}`", got=name
             )
-    nbytes = path.stat().st_size + sum((folder / name).stat().st_size for name in names)
-    if nbytes > MAX_BYTES:  # before it fills the memory
-        raise _too_large(path, nbytes)
+    nbytes = sum((folder / name).stat().st_size for name in names)
+    if path.stat().st_size + nbytes > MAX_BYTES:  # protobuf cannot hold it, and memory need not
+        return nbytes, read_apart(proto, folder, path.name)
     if names:
         try:
             onnx.load_external_data_for_model(proto, str(folder))
@@ -396,7 +445,7 @@ def _load_external(proto: onnx.ModelProto, path: Path) -> int:
             raise ConversionError(
                 f"The weights of `{path}` cannot be read: {first_line(error)}", hint="copy or export them again"
             ) from error
-    return sum((folder / name).stat().st_size for name in names)
+    return nbytes, None
 
 
 def _import_domains(proto: onnx.ModelProto) -> None:
@@ -425,10 +474,12 @@ def _free_negative_dims(proto: onnx.ModelProto) -> None:
                 dim.ClearField("dim_value")
 
 
-def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
-    if nbytes_of(proto) >= LARGE_BYTES:  # the checker copies the model three times; the engine checks the weights
+def _check_operators(proto: onnx.ModelProto, path: Path, in_files: WeightsInFiles | None) -> None:
+    if (
+        in_files is not None or nbytes_of(proto) >= LARGE_BYTES
+    ):  # the checker copies the model three times; the engine checks the weights
         light, large = without_weights(proto)
-        empty = {tensor.name for tensor in large}
+        empty = {tensor.name for tensor in large}.union(in_files or ())
         for tensor in light.graph.initializer:
             if tensor.name in empty:
                 tensor.dims[:] = [0]
@@ -478,8 +529,13 @@ def _spec(value: onnx.ValueInfoProto, kind: str, path: Path) -> TensorSpec:
     return TensorSpec(value.name, dtype, dims)
 
 
-def _precision(proto: onnx.ModelProto) -> str:
+def _precision(proto: onnx.ModelProto, in_files: WeightsInFiles | None) -> str:
     sizes: dict[str, int] = {}
+    if in_files is not None:
+        for name in in_files:
+            precision = _PRECISIONS.get(in_files.dtype(name), "")
+            sizes[precision] = sizes.get(precision, 0) + in_files.nbytes(name)
+        sizes.pop("", None)
     for tensor in tensors_of(proto.graph):
         if tensor.data_type in _PRECISIONS:
             precision = _PRECISIONS[tensor.data_type]

@@ -1,17 +1,36 @@
-"""The options of a source: fixed dimensions, operator set and layout of images."""
+"""The options of a source: fixed and free dimensions, operator set and layout of images."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     #: The dimensions of an input; None keeps one free.
     Shape = tuple[int | None, ...]
+
+
+BATCH = "batch"
+#: The names that stand for axes of every input that has them.
+WORDS = (BATCH, "height", "width", "sequence")
+
+
+class Dynamic(NamedTuple):
+    """A dimension to make free.
+
+    Attributes:
+        name: Its name: one of `WORDS`, or any where the axis is given.
+        tensor: The input, empty for all that have such a dimension.
+        axis: The axis of that input.
+    """
+
+    name: str
+    tensor: str = ""
+    axis: int = 0
 
 
 class SourceOptions(NamedTuple):
@@ -23,6 +42,7 @@ class SourceOptions(NamedTuple):
         layout: The order of the axes of images at both ends: `onnx` for the source's own, `nhwc` for channels last.
         bind: For each input named, the value that it always has: a number, or one for each element.
         allow_baked: Whether an export may keep a decision or a size of its example inputs.
+        dynamic: The dimensions to make free that the model fixes.
     """
 
     shapes: Mapping[str, Shape] = {}
@@ -30,6 +50,7 @@ class SourceOptions(NamedTuple):
     layout: str = "onnx"
     bind: Mapping[str, Any] = {}
     allow_baked: bool = False
+    dynamic: tuple[Dynamic, ...] = ()
 
 
 def parse_shapes(given: Sequence[str]) -> dict[str, Shape]:
@@ -59,3 +80,30 @@ def parse_shapes(given: Sequence[str]) -> dict[str, Shape]:
             raise InputError(f"Input `{name}` is given two shapes", hint="give one --shape for each input", tensor=name)
         shapes[name] = shape
     return shapes
+
+
+def parse_dynamic(given: str | Sequence[str] | None) -> tuple[Dynamic, ...]:
+    """Read dimensions as the command line has them.
+
+    Args:
+        given: `batch`, `height`, `width`, `sequence`, or `INPUT:AXIS=NAME`; several with commas between.
+
+    Raises:
+        InputError: One is written otherwise.
+
+    >>> parse_dynamic("batch,image:2=height")
+    (Dynamic(name='batch', tensor='', axis=0), Dynamic(name='height', tensor='image', axis=2))
+    """
+    texts = [given] if isinstance(given, str) else given or ()
+    found: list[Dynamic] = []
+    for word in (part.strip() for text in texts for part in text.split(",")):
+        place = re.fullmatch(r"(.+):(\d{1,2})=([A-Za-z_]\w*)", word)
+        if place is None and word not in WORDS:
+            raise InputError(
+                f"Dimension {word!r} is not known; choose from {listed(list(WORDS))}, or name its place",
+                hint=did_you_mean(word, list(WORDS)) or "--dynamic INPUT:AXIS=NAME, such as image:2=height",
+                allowed=list(WORDS),
+                got=word,
+            )
+        found.append(Dynamic(word) if place is None else Dynamic(place[3], place[1], int(place[2])))
+    return tuple(dict.fromkeys(found))

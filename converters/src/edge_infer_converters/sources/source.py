@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import onnx
 
     from edge_infer.tensors.tensor import TensorSpec
+    from edge_infer_converters.passes.weights_in_files import WeightsInFiles
     from edge_infer_converters.support import Support
     from edge_infer_converters.writers.tflite import FloatGraph
 
@@ -49,6 +50,16 @@ class Source(ABC):
     def notes(self) -> tuple[str, ...]:
         """Nothing, where a file was read unchanged."""
         return ()
+
+    @property
+    def usual_sizes(self) -> Mapping[str, int]:
+        """The sizes that free dimensions had before they were made free, by name."""
+        return {}
+
+    @property
+    def in_files(self) -> WeightsInFiles | None:
+        """The values of the initializers that have none, where they do not fit into memory; else None."""
+        return None
 
     @property
     def is_engines_own(self) -> bool:

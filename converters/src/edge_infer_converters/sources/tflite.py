@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -59,6 +59,8 @@ class TFLiteSource(Source):
         outputs: What it gives.
         precision: What its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
         nbytes: The size of the file.
+        opset: ONNX's operator set to write, or None for the usual one.
+        usual_sizes: The sizes of dimensions that were made free, by name.
     """
 
     format: ClassVar = "tflite"
@@ -70,6 +72,8 @@ class TFLiteSource(Source):
     outputs: tuple[TensorSpec, ...]
     precision: str
     nbytes: int
+    opset: int | None = None
+    usual_sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def count(self) -> str:
@@ -80,10 +84,18 @@ class TFLiteSource(Source):
         """Load the model into LiteRT, without accelerators or with its usual one."""
         return Reference(self, optimised=optimised)
 
+    def cleaned(self, opset: int | None, *, prunes: bool) -> tuple[TFLiteSource, Mapping[str, int] | None]:
+        """Return the model with the operator set of its ONNX file; channels are never removed."""
+        if prunes:
+            raise InputError("--prune-dead-channels is for ONNX sources: a TFLite file is kept", hint="leave it out")
+        return replace(self, opset=opset), None
+
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:
         """Return the graph of the file, or why it can only be kept unchanged, and what keeps it from being ONNX."""
         refused = self.graph if isinstance(self.graph, EdgeInferError) else None
         graph = None if isinstance(self.graph, EdgeInferError) else self.graph
+        if self.opset is not None and "onnx" not in formats:
+            raise InputError("--opset is for ONNX files, and none is written", hint="--format onnx, or leave it out")
         if "onnx" not in formats:
             return Support((), refused, graph)
         try:
@@ -99,13 +111,14 @@ class TFLiteSource(Source):
         return self, self._to_onnx() if "onnx" in formats else onnx.ModelProto()
 
     def _to_onnx(self) -> onnx.ModelProto:
+        from edge_infer_converters.passes.opset import to_opset
         from edge_infer_converters.writers.onnx import SUPPORTED, to_onnx
         from edge_infer_converters.writers.tflite import reading
 
         graph = self.graph
         if isinstance(graph, EdgeInferError):  # it cannot be written back; ONNX has a form of one custom operator
             graph = reading.read(self.data, f"{self.name}.tflite", custom=SUPPORTED)
-        return to_onnx(graph.graph, self.name)
+        return to_opset(to_onnx(graph.graph, self.name), self.opset)
 
     def own_file(self, id_: str) -> bytes | None:
         """Return the bytes of the file for the variant of its own precision."""
@@ -117,29 +130,39 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
 
     Args:
         path: The file.
-        options: The source options; a TFLite file takes none.
+        options: The sizes to fix or to free, and the inputs to bind: the file is written again then.
 
     Raises:
         ConversionError: There is no such file.
-        InputError: Dimensions are to be fixed, or an operator set is asked for.
+        InputError: An option does not fit it, or is for other files.
         UnsupportedModel: It is not a TFLite file, is cut short or contradicts itself, or LiteRT crashes on it.
         UnsupportedOperator: It has operators that are not TFLite's own, and LiteRT does not run it.
     """
     from edge_infer_converters.writers.tflite import reading
 
     place = Path(path)
-    if options is not None and options != SourceOptions():
+    asked = options or SourceOptions()
+    if asked.layout != SourceOptions().layout:
         raise InputError(
-            "--shape, --bind, --opset, --layout and --allow-baked are for other models: a TFLite file is kept",
-            hint="leave them out, or convert the model that it was made from",
-            got=place.name,
+            f"--layout is for ONNX files: `{place.name}` has the channels of its images last, as TFLite has them",
+            hint="leave it out",
         )
+    if asked.allow_baked:
+        raise InputError(f"--allow-baked is for exports: `{place.name}` is read as it is", hint="leave it out")
     try:
         data = place.read_bytes()
     except OSError as error:
         raise ConversionError(f"`{place}` cannot be read: {error.strerror}") from error
     file = tflite.read(data, place.name)
     data = tflite.mended(data)
+    is_changed = bool(asked.shapes or asked.dynamic or asked.bind)
+    freed: dict[str, dict[int, str]] = {}
+    if is_changed:
+        from edge_infer_converters.sources.tflite_sizes import with_sizes
+
+        _trial(data, place.name)
+        data, freed = with_sizes(data, place.name, asked)
+        file = tflite.read(data, place.name)
     graph: FloatGraph | EdgeInferError
     try:
         graph = reading.read(data, place.name)
@@ -150,7 +173,26 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
         raise graph
     inputs = tuple(_spec(name, file.tensors[i]) for name, i in file.inputs.items())
     outputs = tuple(_spec(name, file.tensors[i], (shapes or {}).get(i, ())) for name, i in file.outputs.items())
-    return TFLiteSource(place.stem, data, file, graph, inputs, outputs, _precision(file), len(data))
+    source = TFLiteSource(place.stem, data, file, graph, inputs, outputs, _precision(file), len(data))
+    return _named(source, freed) if freed else source
+
+
+def _named(source: TFLiteSource, freed: Mapping[str, Mapping[int, str]]) -> TFLiteSource:
+    """Prove that the model runs with other sizes, and call them as they are asked for."""
+    from edge_infer_converters.sources.dynamic import follow, sizes_of
+
+    sizes = {name: source.file.tensors[i].shape for name, i in source.file.inputs.items()}
+    usual = {name: {axis: sizes[name][axis] for axis in one} for name, one in freed.items()}
+    found = follow(source.reference().run, [_with(spec, usual) for spec in source.inputs], freed)
+    inputs = tuple(_with(spec, freed) for spec in source.inputs)
+    outputs = tuple(_with(spec, found) for spec in source.outputs)
+    return replace(source, inputs=inputs, outputs=outputs, usual_sizes=sizes_of(freed, sizes))
+
+
+def _with(spec: TensorSpec, dims: Mapping[str, Mapping[int, int | str]]) -> TensorSpec:
+    """Return a spec with other dimensions where there are some that are not empty."""
+    others = dims.get(spec.name, {})
+    return TensorSpec(spec.name, spec.dtype, [others.get(axis) or dim for axis, dim in enumerate(spec.shape)])
 
 
 class Reference:

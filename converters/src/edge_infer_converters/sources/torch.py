@@ -17,12 +17,15 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.dynamic import axes_of, specs_of
 from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.made import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from edge_infer_converters.sources.options import Dynamic
 
 OPSET = 20
 
@@ -32,7 +35,15 @@ def takes(made: object) -> bool:
     return "torch" in sys.modules and isinstance(first_of(made), sys.modules["torch"].nn.Module)
 
 
-def export(made: object, path: Path, where: str, opset: int | None = None, *, allow_baked: bool = False) -> Framework:
+def export(
+    made: object,
+    path: Path,
+    where: str,
+    opset: int | None = None,
+    dynamic: Sequence[Dynamic] = (),
+    *,
+    allow_baked: bool = False,
+) -> Framework:
     """Export a module with its example inputs.
 
     Args:
@@ -41,6 +52,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None, *, al
         path: The `.onnx` file to write.
         where: What the user calls it.
         opset: The operator set to write, or None for one that suits.
+        dynamic: More dimensions that stay free.
         allow_baked: Whether what a trace keeps of the example inputs is told instead of refused.
 
     Returns:
@@ -83,6 +95,8 @@ def export(made: object, path: Path, where: str, opset: int | None = None, *, al
     for name, axes in named_axes.items():
         _check_axes(name, axes, examples, where)
         free[name] = {**free.get(name, {}), **axes}
+    for name, axes in axes_of(dynamic, specs_of(numbers_of(examples))).items():
+        free[name] = {**axes, **free.get(name, {})}
     exported = _export(module, examples, free, path, where, names, opset, allow_baked=allow_baked)
     sizes = {name: list(axes) for name, axes in free.items() if name in examples}
     return Framework("torch", functools.partial(_run, module, examples), numbers_of(examples), sizes, exported)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
 from edge_infer.tensors.tensor import TensorSpec
-from edge_infer_converters.data.reference_outputs import noise
+from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.engine import fast_session, make_session
 from edge_infer_converters.passes.exact_settings import exact_settings
 from edge_infer_converters.passes.fp16 import engine_options, has_float_weights, to_fp16
@@ -14,19 +14,21 @@ from edge_infer_converters.passes.graphs import nbytes_of
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.passes.int8_static import is_quantizable, to_int8
 from edge_infer_converters.passes.ranges import METHODS
-from edge_infer_converters.passes.sessions import session_of
+from edge_infer_converters.passes.sessions import referring, session_of, write_values
 from edge_infer_converters.passes.weight_only import engine_options as weight_options
 from edge_infer_converters.passes.weight_only import prepare, rewrite, weights_of
 from edge_infer_converters.targets import TARGETS
 from edge_infer_converters.writers import onnx as onnx_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     import onnx
 
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.passes.weights_in_files import WeightsInFiles
     from edge_infer_converters.writers.plan import VariantPlan
     from edge_infer_converters.writers.tflite import FloatGraph
 
@@ -34,7 +36,14 @@ if TYPE_CHECKING:
 
 
 #: How many calls decide between the methods of `auto`.
-_AUTO_CALLS = 32
+AUTO_CALLS = 32
+#: From how many inputs corrected biases learn at most; how many judge them at least, and what they must gain.
+_MAX_LEARNT, _MIN_HELD_OUT, _MIN_GAIN_DB = 128, 8, 0.1
+#: What can be made of weights that are read one at a time.
+_PER_TENSOR = ("onnx/fp16", "onnx/int8-dynamic")
+#: A larger file has its weights beside it, which engines map instead of reading.
+_ONE_FILE_BYTES = 2**30
+_LITTLE_MEMORY = {"session.disable_prepacking": "1"}
 
 
 class Encoded(NamedTuple):
@@ -47,6 +56,7 @@ class Encoded(NamedTuple):
         inputs: Its input specs where they differ from the source's, else None.
         outputs: Likewise its output specs.
         targets: What it is for, where that is not the plan's.
+        write_apart: Writes the weights that the file refers to, as `apart_of` calls them; None where it has them.
     """
 
     data: bytes
@@ -55,6 +65,7 @@ class Encoded(NamedTuple):
     inputs: tuple[TensorSpec, ...] | None = None
     outputs: tuple[TensorSpec, ...] | None = None
     targets: tuple[str, ...] | None = None
+    write_apart: Callable[[Path], None] | None = None
 
 
 def encode_tflite(
@@ -97,6 +108,9 @@ def encode(
     cleaned: onnx.ModelProto,
     ranges: CalibrationSet,
     calibrate: str = "minmax",
+    in_files: WeightsInFiles | None = None,
+    *,
+    corrects: bool = False,
 ) -> Encoded:
     """Make the file that a plan asks for.
 
@@ -106,47 +120,70 @@ def encode(
         cleaned: The source after `clean_up`.
         ranges: The inputs that give int8 its ranges.
         calibrate: How, one of `ranges.WORDS`.
+        in_files: The values of the source's initializers that have none.
+        corrects: Whether static int8 tries corrected biases, and keeps them where they win.
 
     Raises:
         ConversionError: It cannot be made of this model.
         UnsupportedModel: ONNX Runtime does not load what was made.
     """
+    if in_files is not None and plan.precision != source_precision and plan.id not in _PER_TENSOR:
+        raise needs_memory(plan.word or plan.precision)
+    if plan.precision == source_precision and in_files is not None:
+        light = in_files.refer(cleaned, apart_of(plan.file).rpartition("/")[2])
+        options = {"onnxruntime": {**exact_settings(cleaned).get("onnxruntime", {}), **_LITTLE_MEMORY}}
+        return Encoded(
+            onnx_writer.write(light), options=options, write_apart=lambda path: in_files.write(cleaned, path)
+        )
     if plan.precision == source_precision:
         options = engine_options(cleaned) if plan.precision == "fp16" else exact_settings(cleaned)
         return Encoded(onnx_writer.write(cleaned), options=options)
     if plan.precision == "fp16":
         if not has_float_weights(cleaned):
             raise ConversionError("The model has no float32 weights to make smaller")
-        half = to_fp16(cleaned)
-        return _written(half, plan, cleaned, options=engine_options(half))
+        half = to_fp16(cleaned, in_files)
+        return _written(half, plan, cleaned, engine_options(half), in_files)
     if plan.precision == "int4":
         return _checked(_int4(cleaned), plan, cleaned)
     if plan.word == "int8-dynamic":
-        return _written(to_dynamic_int8(cleaned), plan, cleaned)
+        return _written(to_dynamic_int8(cleaned, in_files=in_files), plan, cleaned, None, in_files)
     if not is_quantizable(cleaned):
         raise ConversionError(
             "The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)", hint="--precision fp16"
         )
     note = f"ranges from {ranges}"
     is_reduced = plan.word == "int8-reduced"
-    data, method = _static(cleaned, ranges, calibrate, is_reduced=is_reduced)
+    data, method = _static(cleaned, ranges, calibrate, is_reduced=is_reduced, corrects=corrects)
     note += "" if method == "minmax" and calibrate == "minmax" else f" by {method}"
     return _checked(Encoded(data, note), plan, cleaned)
 
 
-def _static(cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *, is_reduced: bool) -> tuple[bytes, str]:
-    """Quantize with the ranges asked for; of `auto` the method whose outputs are nearest to the float model's."""
+def _static(
+    cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *, is_reduced: bool, corrects: bool
+) -> tuple[bytes, str]:
+    """Quantize with the ranges asked for; of `auto` the method whose outputs are nearest to the float model's.
+
+    Corrected biases are learnt from some of the inputs, and judged on the others.
+    """
     methods = METHODS if calibrate == "auto" else (calibrate,)
-    files = {
-        method: onnx_writer.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method))
-        for method in methods
-    }
-    if len(files) == 1:
+    learnt = len(ranges.calls) - max(_MIN_HELD_OUT, len(ranges.calls) // 4)
+    corrects = corrects and learnt >= _MIN_HELD_OUT
+
+    def made(method: str, count: int = 0) -> bytes:
+        return onnx_writer.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method, corrects=count))
+
+    files = {method: made(method) for method in methods}
+    if len(files) == 1 and not corrects:
         return next(iter(files.values())), methods[0]
-    calls = [dict(call) for call in ranges.first(_AUTO_CALLS).calls]
+    calls = [dict(call) for call in ranges.calls[learnt if corrects else 0 :][:AUTO_CALLS]]
     references = _run(onnx_writer.write(cleaned), calls)
     errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
     best = min(errors, key=lambda method: errors[method])
+    if corrects:
+        corrected = made(best, min(learnt, _MAX_LEARNT))
+        gained = decibels(noise(references, _run(corrected, calls))) - decibels(errors[best])
+        if gained >= _MIN_GAIN_DB:
+            return corrected, f"{best}, biases corrected: +{gained:.1f} dB on {len(calls)} others"
     return files[best], best
 
 
@@ -182,21 +219,40 @@ def _written(
     model: onnx.ModelProto,
     plan: VariantPlan,
     source: onnx.ModelProto,
-    options: Mapping[str, Mapping[str, str]] | None = None,
+    options: Mapping[str, Mapping[str, str]] | None,
+    in_files: WeightsInFiles | None,
 ) -> Encoded:
     """Write a model that ONNX Runtime loads and that is worth its place; see `_checked`."""
     session_of(model, plan.id)
-    return _worth_it(Encoded(onnx_writer.write(model), options=options), source)
+    if in_files is None or nbytes_of(model) <= _ONE_FILE_BYTES:
+        size = nbytes_of(source) + (0 if in_files is None else in_files.total)
+        return _worth_it(Encoded(onnx_writer.write(model), options=options), size)
+    name = apart_of(plan.file).rpartition("/")[2]
+    settings = {"onnxruntime": {**(options or {}).get("onnxruntime", {}), **_LITTLE_MEMORY}}
+    light, large = referring(model, name)
+    return Encoded(onnx_writer.write(light), options=settings, write_apart=lambda path: write_values(large, path))
+
+
+def needs_memory(word: str) -> ConversionError:
+    """Return the error of a precision for which all weights would have to be in memory."""
+    return ConversionError(
+        f"{word} is not made of a model with more than 2 GB: all weights would have to be in memory",
+        hint="--precision fp32,fp16,int8-dynamic",
+    )
+
+
+def apart_of(file: str) -> str:
+    """Name the file beside a model that has its weights, as Optimum and transformers.js do."""
+    return f"{file}_data"
 
 
 def _checked(encoded: Encoded, plan: VariantPlan, source: onnx.ModelProto) -> Encoded:
     """Return a file that ONNX Runtime loads and that is worth its place."""
     make_session(encoded.data, plan.id)
-    return _worth_it(encoded, source)
+    return _worth_it(encoded, nbytes_of(source))
 
 
-def _worth_it(encoded: Encoded, source: onnx.ModelProto) -> Encoded:
-    size = nbytes_of(source)
+def _worth_it(encoded: Encoded, size: int) -> Encoded:
     if len(encoded.data) >= size:
         raise ConversionError(f"It is not smaller than the source: {len(encoded.data)} bytes, the source has {size}")
     return encoded

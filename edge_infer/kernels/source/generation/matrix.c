@@ -11,48 +11,127 @@ INLINE f32x16 sixteen(const uint8_t *w, int32_t column, int32_t count, int is_ha
   return count >= 16 ? load(value) : load_some(value, count);
 }
 
-/* The dots of a row of floats with `count` rows of activations. */
-INLINE void float_dots(const uint8_t *w, int is_half, const float *x, int32_t x_width, int count, int32_t columns,
-                       float *y, size_t y_width, float bias) {
-  f32x16 sums[4];
-  for (int t = 0; t < count; t++) sums[t] = (f32x16){0};
-  int32_t c = 0;
-  for (; c + 16 <= columns; c += 16) {
-    f32x16 value = sixteen(w, c, 16, is_half);
-    for (int t = 0; t < count; t++) sums[t] += value * load(x + (size_t)t * (size_t)x_width + c);
+/* The lanes of a register. Rows of weights and rows of activations whose sums fit the registers make a tile. */
+#if defined(LANES_AVX2) && defined(__AVX512F__)
+#define LANES 16
+#define TILE_ROWS 6
+#define TILE 4
+#elif defined(LANES_AVX2)
+#define LANES 8
+#define TILE_ROWS 4
+#define TILE 2
+#elif defined(LANES_NEON)
+#define LANES 4
+#define TILE_ROWS 4
+#define TILE 4
+#else
+#define LANES 4
+#define TILE_ROWS 4
+#define TILE 2
+#endif
+
+typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4)));
+
+/* The dots of rows of floats with `count` rows of activations. Each is a sum of its own by lanes, as all are.
+ * Weights `ahead` floats further on are fetched into the cache meanwhile. */
+INLINE void float_dots(const float *w, int rows, size_t ahead, const float *x, int32_t x_width, int count,
+                       int32_t columns, const float *bias, float *y, size_t y_width) {
+  f32x16 all_sums[TILE_ROWS][TILE];
+  for (int32_t lane = 0; lane < 16; lane += LANES, ahead = 0) {
+    lanes sums[TILE_ROWS][TILE];
+    for (int r = 0; r < rows; r++)
+      for (int t = 0; t < count; t++) sums[r][t] = (lanes){0};
+    for (int32_t c = lane; c + 16 <= columns + lane; c += 16) {
+      lanes values[TILE];
+      for (int t = 0; t < count; t++) values[t] = *(const lanes *)(x + (size_t)t * (size_t)x_width + c);
+      for (int r = 0; r < rows; r++) {
+        const float *at = w + (size_t)r * (size_t)columns + c;
+        lanes weight = *(const lanes *)at;
+        __builtin_prefetch(at + ahead);
+        for (int t = 0; t < count; t++) sums[r][t] += weight * values[t];
+      }
+    }
+    for (int r = 0; r < rows; r++)
+      for (int t = 0; t < count; t++) *(lanes *)((float *)&all_sums[r][t] + lane) = sums[r][t];
   }
-  if (c < columns) {
-    f32x16 value = sixteen(w, c, columns - c, is_half);
-    for (int t = 0; t < count; t++) sums[t] += value * load_some(x + (size_t)t * (size_t)x_width + c, columns - c);
+  int32_t rest = columns % 16, c = columns - rest;
+  for (int r = 0; r < rows; r++) {
+    for (int t = 0; t < count; t++) {
+      f32x16 sum = all_sums[r][t];
+      if (rest)
+        sum += load_some(w + (size_t)r * (size_t)columns + c, rest) * load_some(x + (size_t)t * (size_t)x_width + c, rest);
+      y[(size_t)t * y_width + r] = fold(sum) + (bias ? bias[r] : 0.0f);
+    }
   }
-  for (int t = 0; t < count; t++) y[(size_t)t * y_width] = fold(sums[t]) + bias;
 }
 
-#if defined(LANES_PAIRS)
-#define FLOAT_TILE 2
+/* How far weights are fetched ahead, where rows follow one another. */
+#define AHEAD_BYTES 4096
+
+/* The dot of a row of floats or halves with a row of activations. */
+INLINE float row_dot(const uint8_t *w, int is_half, const float *x, int32_t columns) {
+  f32x16 sum = {0};
+  int32_t c = 0;
+  for (; c + 16 <= columns; c += 16) {
+    __builtin_prefetch(w + (size_t)c * (is_half ? 2 : 4) + AHEAD_BYTES);
+    sum += sixteen(w, c, 16, is_half) * load(x + c);
+  }
+  if (c < columns) sum += sixteen(w, c, columns - c, is_half) * load_some(x + c, columns - c);
+  return fold(sum);
+}
+
+#define FLOAT_FORM(name, rows, count)                                                                             \
+  static __attribute__((noinline)) void name(const float *w, size_t ahead, const float *x, int32_t x_width,       \
+                                             int32_t columns, const float *bias, float *y, size_t y_width) {      \
+    float_dots(w, rows, ahead, x, x_width, count, columns, bias, y, y_width);                                     \
+  }
+FLOAT_FORM(tile_dots, TILE_ROWS, TILE)
+/* Where a register has all lanes, rows together are faster than one after the other for one row of activations too. */
+#if LANES == 16
+#define HAS_ROWS_DOTS 1
+FLOAT_FORM(rows_dots, TILE_ROWS, 1)
 #else
-#define FLOAT_TILE 4
+#define HAS_ROWS_DOTS 0
+#define rows_dots tile_dots
 #endif
 
 static void multiply_floats(const struct matrix *m, int is_half, const float *x, int32_t x_width, int32_t count,
                             float *y, size_t y_width, float *expanded) {
-  size_t row_bytes = (size_t)m->columns * (is_half ? 2 : 4);
-  for (int32_t r = 0; r < m->rows; r++) {
-    const uint8_t *w = m->values + (size_t)r * row_bytes;
-    float bias = m->bias ? m->bias[r] : 0.0f;
-    int32_t t = 0;
-    if (is_half && count > 1) {
-      for (int32_t c = 0; c < m->columns; c += 16) store(expanded + c, sixteen(w, c, m->columns - c, 1));
-      w = (const uint8_t *)expanded;
+  size_t columns = (size_t)m->columns;
+  if (count == 1) {
+    for (int32_t r = 0; r < m->rows; r++) {
+      const uint8_t *w = m->values + (size_t)r * columns * (is_half ? 2 : 4);
+      float dot = is_half ? row_dot(w, 1, x, m->columns) : row_dot(w, 0, x, m->columns);
+      y[r] = dot + (m->bias ? m->bias[r] : 0.0f);
     }
-    for (; t + FLOAT_TILE <= count; t += FLOAT_TILE)
-      float_dots(w, 0, x + (size_t)t * (size_t)x_width, x_width, FLOAT_TILE, m->columns, y + (size_t)t * y_width + r,
-                 y_width, bias);
-    for (; t < count; t++) {
-      const float *row = x + (size_t)t * (size_t)x_width;
+    return;
+  }
+  for (int32_t r = 0, rows; r < m->rows; r += rows) {
+    rows = r + TILE_ROWS <= m->rows ? TILE_ROWS : 1;
+    const float *w = (const float *)m->values + (size_t)r * columns, *bias = m->bias ? m->bias + r : (const float *)0;
+    size_t ahead = is_half ? 0 : (size_t)rows * columns;
+    if (is_half) {
+      const uint8_t *halves = m->values + (size_t)r * columns * 2;
+      int32_t values = rows * m->columns, i = 0;
+      for (; i + 16 <= values; i += 16) {
+        __builtin_prefetch(halves + (size_t)i * 2 + AHEAD_BYTES);
+        store(expanded + i, sixteen(halves, i, 16, 1));
+      }
+      if (i < values) store_some(expanded + i, sixteen(halves, i, values - i, 1), values - i);
+      w = expanded;
+    }
+    for (int32_t t = 0, some; t < count; t += some) {
+      const float *from = x + (size_t)t * (size_t)x_width;
       float *to = y + (size_t)t * y_width + r;
-      if (is_half && count == 1) float_dots(w, 1, row, x_width, 1, m->columns, to, y_width, bias);
-      else float_dots(w, 0, row, x_width, 1, m->columns, to, y_width, bias);
+      some = rows > 1 && t + TILE <= count ? TILE : 1;
+      if (some > 1) {
+        tile_dots(w, ahead, from, x_width, m->columns, bias, to, y_width);
+      } else if (HAS_ROWS_DOTS && rows > 1) {
+        rows_dots(w, ahead, from, x_width, m->columns, bias, to, y_width);
+      } else {
+        for (int32_t i = 0; i < rows; i++)
+          to[i] = row_dot((const uint8_t *)(w + (size_t)i * columns), 0, from, m->columns) + (bias ? bias[i] : 0.0f);
+      }
     }
   }
 }
@@ -195,7 +274,7 @@ void prepare(const struct matrix *m, const float *x, int32_t index, int32_t coun
 /* y[t] = m x[t] + bias for `count` rows that are prepared, at most CHUNK. */
 SMALL void multiply(const struct matrix *m, const float *x, int32_t x_width, int32_t count, float *y, size_t y_width,
               const struct workspace *work) {
-  int32_t unit = is_blocks(m) ? PANEL_ROWS : 4, units = (m->rows + unit - 1) / unit;
+  int32_t unit = is_blocks(m) ? PANEL_ROWS : TILE_ROWS, units = (m->rows + unit - 1) / unit;
   int32_t parts = parts_of(work->member, units);
   EACH_PART(work->member, part, parts) {
     int32_t first = part_start(part, parts, units) * unit;
@@ -252,7 +331,7 @@ SMALL double own_parts(struct workspace *work, const int32_t *p, int32_t context
   size_t blocks = (size_t)padded_blocks(columns / BLOCK + 1);
   double bytes = 0.0;
   work->scores = (float *)take(&start, &bytes, (size_t)width(context) * 4 * 4);
-  work->expanded = (float *)take(&start, &bytes, (size_t)columns * 4);
+  work->expanded = (float *)take(&start, &bytes, (size_t)columns * TILE_ROWS * 4);
   work->panel = take(&start, &bytes, blocks * PANEL_BLOCK_BYTES);
   work->panel_scales = (float *)take(&start, &bytes, blocks * PANEL_ROWS * 4);
   return bytes;

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, cast
 
 from edge_infer.tasks.text.definition import malformed, unsupported
 from edge_infer.tasks.text.models.base import check_length
@@ -35,6 +36,7 @@ class BPE:
         self.vocabulary = vocabulary = part.vocabulary("vocab")
         self._prefix = part.text("continuing_subword_prefix", "")
         self._suffix = part.text("end_of_word_suffix", "")
+        self._is_plain = not (self._prefix or self._suffix)
         self._is_unknown_fused = part.flag("fuse_unk", False)
         self._are_words_whole = part.flag("ignore_merges", False)
         unknown = part.text("unk_token", None)
@@ -42,9 +44,9 @@ class BPE:
         self._bytes: list[int | None] | None = None
         if part.flag("byte_fallback", False):
             self._bytes = [vocabulary.get(f"<0x{byte:02X}>") for byte in range(256)]
-        self._made: list[int] = []
-        #: The rank of each pair of ids, and what they make.
-        self._pairs: dict[tuple[int, int], tuple[int, int]] = {}
+        self._made: list[int] = []  # by rank what the pair makes
+        #: The rank of each pair of ids.
+        self._pairs: dict[tuple[int, int], int] = {}
         self._read_merges(part)
         self.cut = re.compile("▁+[^▁]*|[^▁]+") if self._can_cut() else None
 
@@ -58,7 +60,7 @@ class BPE:
             made = vocabulary.get(first + second[prefix:])
             if made is None or first not in vocabulary or second not in vocabulary:
                 malformed(f"`{part.where}.merges[{rank}]`", "is of tokens that are not in the vocabulary")
-            self._pairs[vocabulary[first], vocabulary[second]] = (rank, made)
+            self._pairs[vocabulary[first], vocabulary[second]] = rank
             self._made.append(made)
 
     def _can_cut(self) -> bool:
@@ -74,8 +76,15 @@ class BPE:
         """Return the tokens of a word."""
         if self._are_words_whole and (whole := self.vocabulary.get(word)) is not None:
             return [(whole, 0, len(word))]
+        if self._is_plain and len(word) < _LONG:
+            numbers = [*map(self.vocabulary.get, word)]
+            if None not in numbers:  # the fast way: each character is a token
+                return self._join(cast("list[int]", numbers), [*range(len(word))], [*range(1, len(word) + 1)])
         tokens = self._characters(word)
-        return self._join(tokens) if len(tokens) < _LONG else self._join_by_queue(tokens)
+        if not tokens or len(tokens) >= _LONG:
+            return self._join_by_queue(tokens)
+        ids, starts, ends = (list(column) for column in zip(*tokens, strict=True))
+        return self._join(ids, starts, ends)
 
     def _characters(self, word: str) -> list[Token]:
         """Return the tokens of single characters."""
@@ -128,23 +137,18 @@ class BPE:
         found = [number for byte in character.encode() if (number := self._bytes[byte]) is not None]
         return found if len(found) == len(character.encode()) else None
 
-    def _join(self, tokens: list[Token]) -> list[Token]:
-        pairs = self._pairs
-        ids = [one[0] for one in tokens]
-        while len(ids) > 1:
-            best, at = None, 0
-            before = ids[0]
-            for index in range(1, len(ids)):
-                behind = ids[index]
-                pair = pairs.get((before, behind))
-                if pair is not None and (best is None or pair < best):
-                    best, at = pair, index
-                before = behind
-            if best is None:
-                break
-            ids[at - 1 : at + 1] = [best[1]]
-            tokens[at - 1 : at + 1] = [(best[1], tokens[at - 1][1], tokens[at][2])]
-        return tokens
+    def _join(self, ids: list[int], starts: list[int], ends: list[int]) -> list[Token]:
+        pairs, made, none = self._pairs, self._made, len(self._made)
+        ranks = [pairs.get(pair, none) for pair in pairwise(ids)]
+        while ranks and (best := min(ranks)) < none:
+            at = ranks.index(best)
+            ids[at] = made[best]
+            del ranks[at], ids[at + 1], starts[at + 1], ends[at]
+            if at < len(ranks):
+                ranks[at] = pairs.get((ids[at], ids[at + 1]), none)
+            if at:
+                ranks[at - 1] = pairs.get((ids[at - 1], ids[at]), none)
+        return [*zip(ids, starts, ends, strict=True)]
 
     def _join_by_queue(self, tokens: list[Token]) -> list[Token]:
         """Do the same in `n log n`: the pairs wait in a queue by rank and place, over a list that is linked."""
@@ -154,15 +158,15 @@ class BPE:
         queue: list[int] = []  # rank * count + place
 
         def found(at: int) -> int | None:
-            pair = pairs.get((ids[at], ids[following[at]]))
-            return None if pair is None else pair[0] * count + at
+            rank = pairs.get((ids[at], ids[following[at]]))
+            return None if rank is None else rank * count + at
 
         queue = [entry for at in range(count - 1) if (entry := found(at)) is not None]
         heapify(queue)
         while queue:
             rank, at = divmod(heappop(queue), count)
             behind = following[at]
-            if behind < 0 or ids[at] < 0 or pairs.get((ids[at], ids[behind])) != (rank, self._made[rank]):
+            if behind < 0 or ids[at] < 0 or pairs.get((ids[at], ids[behind])) != rank:
                 continue  # one of the two was joined with another since
             ids[at], ids[behind], ends[at] = self._made[rank], -1, ends[behind]
             following[at] = after = following[behind]

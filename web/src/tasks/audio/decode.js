@@ -83,6 +83,7 @@ function checked(blob) {
 
 /** @param {Uint8Array} data @returns {Promise<Sound>} */
 async function decoded(data) {
+  if (!data.length) throw new InferError("the sound is empty: it has 0 bytes", "input_error", { hint: "record it again" });
   if (isWav(data)) return readWav(data);
   if (typeof OfflineAudioContext === "undefined") {
     throw new InferError("the sound is not a WAV file", "input_error", { hint: "a page reads others too; a worker and Node do not" });

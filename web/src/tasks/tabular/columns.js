@@ -2,7 +2,7 @@
 
 import { InferError } from "../../errors.js";
 import { didYouMean, listed } from "../words.js";
-import { wrongRow } from "./table.js";
+import { refuseMissing, wrongRow } from "./table.js";
 
 /** @typedef {import("./table.js").Table} Table */
 const TYPES = ["float32", "float64", "int64", "bool", "string"];
@@ -37,11 +37,7 @@ export function prepare({ names, types, nullable }) {
     const table = { columns: new Map(), rows: 1, isRow: true };
     names.forEach((name, i) => {
       const one = types[i] === "string" ? text(value[name], name, table) : number(value[name], types[i], name, table);
-      const isMissing = one === null || (typeof one === "number" && !Number.isFinite(one));
-      if (isMissing && !nullable.includes(name)) {
-        const said = one === Infinity || one === -Infinity ? "infinite" : "missing";
-        throw wrongRow(table, 0, `\`${name}\` is ${said}`, `give a value for \`${name}\`, or leave the row out`);
-      }
+      if (!nullable.includes(name)) refuseMissing(table, 0, name, one);
       table.columns.set(name, typeof one === "number" ? Float64Array.of(one) : [one]);
     });
     return table;

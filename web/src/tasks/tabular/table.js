@@ -18,6 +18,19 @@ export function wrongRow({ isRow, rows }, row, reason, hint) {
 
 /**
  * @param {Table} table
+ * @param {number} row
+ * @param {string} name
+ * @param {string | number | null} value
+ * @throws {InferError} `input_error`: the value is missing or infinite.
+ */
+export function refuseMissing(table, row, name, value) {
+  if (value !== null && !(typeof value === "number" && !Number.isFinite(value))) return;
+  const said = value === Infinity || value === -Infinity ? "infinite" : "missing";
+  throw wrongRow(table, row, `\`${name}\` is ${said}`, `give a value for \`${name}\`, or leave the row out`);
+}
+
+/**
+ * @param {Table} table
  * @param {string} name
  * @param {string} step
  * @returns {Column} A column that a step names.

@@ -1,0 +1,107 @@
+"""The inputs of a conversion: what it is measured on, and what gives int8 its ranges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import ConversionError
+from edge_infer.tasks.registry import get_task
+from edge_infer_converters.data import raw
+from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set, rows_of
+from edge_infer_converters.sources.onnx import SourceModel
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from edge_infer.tasks.sources.found import Found
+    from edge_infer_converters.report.reporter import Reporter
+    from edge_infer_converters.sources.source import Reference, Source
+    from edge_infer_converters.writers.plan import VariantPlan
+
+    FilePath = str | os.PathLike[str]
+
+#: More calibration data than this change no range and take time.
+MAX_CALIBRATION_CALLS = 512
+
+
+class RunInputs:
+    """Reads the data of a conversion, or makes some up.
+
+    Args:
+        model: The source.
+        reference: The source on its engine.
+        found: What stands before and after the model, or None.
+        plans: The variants to make.
+        reporter: The receiver of a warning where figures will say little.
+    """
+
+    def __init__(
+        self,
+        model: Source,
+        reference: Reference,
+        found: Found | None,
+        plans: Sequence[VariantPlan],
+        reporter: Reporter,
+    ) -> None:
+        self._model = model
+        self._reference = reference
+        self._found = found
+        self._plans = plans
+        self._reporter = reporter
+
+    def choose(
+        self, calibration: FilePath | None, evaluation: FilePath | None
+    ) -> tuple[CalibrationSet, CalibrationSet]:
+        """Return the inputs to measure on, and those that give int8 its ranges."""
+        wants_ranges = self._model.precision == "fp32" and any(
+            plan.word != "int8-dynamic" and plan.precision == "int8" for plan in self._plans
+        )
+        ranges = None if calibration is None else self._read(calibration)
+        data = None if evaluation is None else self._read(evaluation)
+        if ranges is None and data is None:
+            ranges = self._made_up()
+            source = "random inputs" if ranges.origin == RANDOM else ranges.origin
+            self._reporter.warn(
+                f"There are no calibration data: the ranges of int8, and all figures, come from {source} and say "
+                "little about real ones"
+                if wants_ranges
+                else f"There are no evaluation data: all figures come from {source}",
+                f"{'--calibration' if wants_ranges else '--eval'} {wanted(self._model, self._found)}",
+            )
+        elif ranges is None and wants_ranges:
+            self._reporter.warn(
+                "The ranges of int8 come from the evaluation data: its figures look a little better than they are",
+                "--calibration FILE.npz, with other data",
+            )
+        chosen = ranges or data
+        if chosen is None:
+            raise AssertionError("one of both is there by now")
+        return data or chosen, chosen.first(MAX_CALIBRATION_CALLS)
+
+    def _made_up(self) -> CalibrationSet:
+        """Make inputs: of sentences for a model with a tokenizer, of the categories of a table, else at random."""
+        framework = self._model.framework if isinstance(self._model, SourceModel) else None
+        if framework is not None and framework.draws:
+            return rows_of(framework.examples)
+        found = None if self._found is None else raw.made_up(self._found, self._model.inputs, self._model.outputs)
+        if found is not None:
+            try:
+                for call in found.calls:
+                    self._reference.run(call)
+            except ConversionError:  # such as a vocabulary larger than the model's
+                found = None
+        return found or random_set_that_runs(self._model.inputs, self._reference.run, self._model.usual_sizes)
+
+    def _read(self, path: FilePath) -> CalibrationSet:
+        """Read samples: raw data go through the pipeline's own steps."""
+        if self._found is not None and raw.is_raw(path, self._found):
+            return raw.read_raw(path, self._found, self._model.inputs, self._model.outputs)
+        return read_set(path, self._model.inputs)
+
+
+def wanted(model: Source, found: Found | None) -> str:
+    """Say which files hold data for a model."""
+    if found is not None and get_task(found.definition.task).takes == "text":
+        return 'TEXTS.jsonl, with {"text": "..."} on each line'
+    return "FILE.npz, with an array for each of " + ", ".join(str(spec) for spec in model.inputs)

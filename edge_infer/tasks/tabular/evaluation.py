@@ -1,0 +1,184 @@
+"""The values of an expression for the rows of a table: whole columns by numpy, or number by number without it."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import ManifestError
+from edge_infer.tasks.tabular.plain_operators import OPERATORS as PLAIN
+from edge_infer.tensors.arrays import has_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from edge_infer.tasks.tabular.table import Column
+
+#: What has a meaning for texts too.
+_OF_TEXTS = ("==", "!=", "fill_null", "is_null", "when")
+
+
+def evaluate(tree: Any, columns: Mapping[str, Column], rows: int) -> Column:
+    """Return the values of a checked expression: float64 numbers with NaN for missing ones, or texts.
+
+    Args:
+        tree: The expression.
+        columns: The columns by name, all that it names.
+        rows: How many rows there are.
+
+    Raises:
+        ManifestError: An operator for numbers is given texts, or one for texts numbers.
+    """
+    found = (_Numpy if has_numpy() else _Plain)(columns, rows).value(tree)
+    return found if isinstance(found, list) else _Numpy.finished(found) if has_numpy() else _Plain.finished(found)
+
+
+class _Way:
+    """What both ways of computing have in common: the walk over the parts, and texts."""
+
+    def __init__(self, columns: Mapping[str, Column], rows: int) -> None:
+        self.columns, self.rows = columns, rows
+
+    def value(self, tree: Any) -> Any:
+        """Return the values of a part."""
+        if tree is None or not isinstance(tree, list):
+            return self.constant(math.nan if tree is None else float(tree))
+        word, *given = tree
+        if word == "col":
+            found = self.columns[given[0]]
+            return found if isinstance(found, list) else self.numbers(found)
+        if word == "text":
+            return [given[0]] * self.rows
+        if word == "lookup":
+            return self._looked_up(self.value(given[0]), given[1], given[2])
+        if word == "clip":
+            low, high = (end if one is None else float(one) for one, end in zip(given[1:], _ENDS, strict=True))
+            return self.clip(self._of_numbers(word, self.value(given[0])), low, high)
+        values = [self.value(one) for one in given]
+        are_texts = [isinstance(one, list) for one in (values[1:] if word == "when" else values)]
+        if any(are_texts):
+            return self._texts(word, values, are_texts)
+        for one in values:
+            self._of_numbers(word, one)
+        return self.apply(word, values)
+
+    def _of_numbers(self, word: str, values: Any) -> Any:
+        if isinstance(values, list):
+            raise ManifestError(f"pipeline: `{word}` of an expression takes numbers, and is given texts", field=word)
+        return values
+
+    def _texts(self, word: str, values: list[Any], are_texts: list[bool]) -> Any:
+        if word not in _OF_TEXTS or not all(are_texts):
+            raise ManifestError(
+                f"pipeline: `{word}` of an expression is given texts" + (" and numbers" if not all(are_texts) else ""),
+                field=word,
+            )
+        if word == "is_null":
+            return self.numbers([float(one is None) for one in values[0]])
+        if word == "fill_null":
+            return [b if a is None else a for a, b in zip(*values, strict=True)]
+        if word == "when":
+            chosen = self.truths(self._of_numbers(word, values[0]))
+            return [a if one else b for one, a, b in zip(chosen, values[1], values[2], strict=True)]
+        is_equal = word == "=="
+        return self.numbers(
+            [math.nan if a is None or b is None else float((a == b) == is_equal) for a, b in zip(*values, strict=True)]
+        )
+
+    def _looked_up(self, asked: Any, keys: list[Any], values: list[Any]) -> Any:
+        if isinstance(asked, list) != (bool(keys) and isinstance(keys[0], str)) and keys:
+            raise ManifestError("pipeline: a lookup's keys are texts where its column holds numbers, or the other way")
+        if not isinstance(asked, list):
+            return self.found_in(keys, values, asked)
+        known = dict(zip(keys, values, strict=True))
+        return self.numbers([math.nan if one is None else float(known.get(one, math.nan)) for one in asked])
+
+    # -- what the ways do each in their own manner --
+
+    def constant(self, number: float) -> Any:
+        raise NotImplementedError
+
+    def numbers(self, values: Any) -> Any:
+        raise NotImplementedError
+
+    def apply(self, word: str, values: list[Any]) -> Any:
+        raise NotImplementedError
+
+    def clip(self, values: Any, low: float, high: float) -> Any:
+        raise NotImplementedError
+
+    def truths(self, values: Any) -> list[bool]:
+        raise NotImplementedError
+
+    def found_in(self, keys: list[float], values: list[float], asked: Any) -> Any:
+        raise NotImplementedError
+
+
+_ENDS = (-math.inf, math.inf)
+
+
+class _Numpy(_Way):
+    def constant(self, number: float) -> Any:
+        import numpy as np
+
+        return np.full(self.rows, number)
+
+    def numbers(self, values: Any) -> Any:
+        import numpy as np
+
+        return np.asarray(values, np.float64)
+
+    def apply(self, word: str, values: list[Any]) -> Any:
+        import numpy as np
+
+        from edge_infer.tasks.tabular.numpy_operators import OPERATORS
+
+        with np.errstate(all="ignore"):
+            return OPERATORS[word](*values)
+
+    def clip(self, values: Any, low: float, high: float) -> Any:
+        return self.apply("clip", [values, low, high])
+
+    def truths(self, values: Any) -> list[bool]:
+        return [one != 0 and one == one for one in values.tolist()]
+
+    def found_in(self, keys: list[float], values: list[float], asked: Any) -> Any:
+        from edge_infer.tasks.tabular.numpy_operators import found_in
+
+        return found_in(keys, values, asked)
+
+    @staticmethod
+    def finished(values: Any) -> Any:
+        """Return values of which each missing one is the same NaN."""
+        import numpy as np
+
+        return np.where(np.isnan(values), np.nan, values)
+
+
+class _Plain(_Way):
+    def constant(self, number: float) -> Any:
+        return array("d", repeat(number, self.rows))
+
+    def numbers(self, values: Any) -> Any:
+        return values if isinstance(values, array) else array("d", values)
+
+    def apply(self, word: str, values: list[Any]) -> Any:
+        return array("d", map(PLAIN[word], *values))
+
+    def clip(self, values: Any, low: float, high: float) -> Any:
+        return array("d", map(PLAIN["clip"], values, repeat(low), repeat(high)))
+
+    def truths(self, values: Any) -> list[bool]:
+        return [one != 0 and one == one for one in values]
+
+    def found_in(self, keys: list[float], values: list[float], asked: Any) -> Any:
+        known = dict(zip(keys, values, strict=True))
+        return array("d", (float(known.get(one, math.nan)) for one in asked))
+
+    @staticmethod
+    def finished(values: Any) -> Any:
+        """Return values of which each missing one is the same NaN."""
+        return array("d", (math.nan if one != one else one for one in values))

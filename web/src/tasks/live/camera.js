@@ -1,0 +1,62 @@
+/** Answers to the newest picture of a camera or a video. The same as `edge_infer.tasks.live.camera`. */
+
+import { InferError } from "../../errors.js";
+
+/**
+ * Answer the picture that is shown, again and again: one that comes while the model runs is dropped.
+ *
+ * @param {(picture: HTMLVideoElement) => Promise<any>} answer
+ * @param {HTMLVideoElement | MediaStream | null | undefined} source Nothing for the camera, which is asked for and turned off at the end.
+ * @returns {AsyncGenerator<any>} It ends with the video.
+ * @throws {InferError} `unsupported`: there is no camera, or the page may not have it. `input_error`: the source has no pictures.
+ */
+export async function* watch(answer, source) {
+  if (typeof HTMLVideoElement !== "undefined" && source instanceof HTMLVideoElement) {
+    while (await shown(source)) yield await answer(source);
+    return;
+  }
+  const stream = source ?? (await asked());
+  if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream) || !stream.getVideoTracks().length) {
+    throw new InferError("there is nothing to watch", "input_error", { hint: "give a <video>, a MediaStream with pictures, or nothing for the camera" });
+  }
+  const video = Object.assign(document.createElement("video"), { muted: true, playsInline: true });
+  video.srcObject = stream;
+  try {
+    await video.play();
+    while (await shown(video)) yield await answer(video);
+  } finally {
+    video.srcObject = null;
+    if (!source) for (const one of stream.getTracks()) one.stop();
+  }
+}
+
+/** @param {HTMLVideoElement} video @returns {Promise<boolean>} True with its next picture, false at its end. */
+async function shown(video) {
+  const tracks = video.srcObject instanceof MediaStream ? video.srcObject.getVideoTracks() : [];
+  const isOver = () => video.ended || (tracks.length > 0 && tracks.every(({ readyState }) => readyState === "ended"));
+  if (isOver()) return false;
+  const stopped = new AbortController();
+  const { signal } = stopped;
+  try {
+    return await new Promise((resolve, reject) => {
+      video.requestVideoFrameCallback(() => resolve(!isOver()));
+      for (const one of [video, ...tracks]) one.addEventListener("ended", () => resolve(false), { signal });
+      video.addEventListener("error", () => reject(new InferError("the video cannot be shown", "input_error", { hint: "give one that the browser plays" })), { signal });
+    });
+  } finally {
+    stopped.abort();
+  }
+}
+
+/** @returns {Promise<MediaStream>} */
+async function asked() {
+  if (!globalThis.navigator?.mediaDevices) {
+    throw new InferError("this page has no camera", "unsupported", { hint: "open it by https or at localhost, or give a <video>" });
+  }
+  try {
+    return await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+  } catch (error) {
+    const said = error instanceof Error ? error.message : String(error);
+    throw new InferError(`the browser did not give the camera: ${said}`, "unsupported", { hint: "allow it by the icon beside the address" });
+  }
+}

@@ -1,0 +1,172 @@
+/** The visitor's own documents: indexed in this page by a model for feature-extraction, searched, ranked again and answered from. */
+
+import { generate, ownIndex, pipeline } from "../src/index.js";
+import { entries } from "./catalog.js";
+import { h, milliseconds, notice, pick, progress, say, section, takesFiles, trouble } from "./parts.js";
+
+/** @typedef {import("./catalog.js").Entry} Entry */
+/** @typedef {import("../src/vectors/search-index.js").Hit} Hit */
+const KINDS = ".txt,.md,.markdown,.html,.htm";
+const REST_MS = 150;
+const FOUND = 6;
+/** So many hits are given to the model that ranks again. */
+const RANKED = 24;
+const SOURCES = 3;
+const MAX_TOKENS = 200;
+/** The characters of a source that a question takes along, and about how many a token has. */
+const [MAX_SOURCE, TOKEN] = [600, 2.5];
+
+/** @param {import("./state.js").State} state @returns {HTMLElement} */
+export function documents(state) {
+  const { model } = state;
+  const [news, list, hits, time] = [h("", { role: "status" }), h("ul.plain.shelf"), h("ol.hits"), h("p.small.quiet")];
+  const [text, sources] = [h("p.mind", { "aria-live": "polite" }), h("p.small.quiet")];
+  const answer = h(".notice", { hidden: true }, h("b", "Answer"), text, sources);
+  const query = /** @type {HTMLInputElement} */ (h("input", { type: "search", disabled: true, autocomplete: "off" }));
+  const ask = /** @type {HTMLButtonElement} */ (h("button.go", { hidden: true, disabled: true }, "Answer"));
+  const more = h(".picks");
+  /** @type {Promise<Awaited<ReturnType<typeof ownIndex>>> | null} */
+  let opening = null;
+  /** @type {Map<string, Promise<any>>} By address the models beside it, fetched when they are chosen. */
+  const others = new Map();
+  let [ranker, writer] = ["", ""];
+  /** @type {Hit[]} */
+  let found = [];
+  let [turn, timer] = [0, 0];
+  const left = new AbortController();
+  let stop = new AbortController();
+
+  const fail = (/** @type {unknown} */ error) => left.signal.aborted || news.replaceChildren(trouble(error));
+
+  /** Open what this browser has kept; the model comes with the first use. */
+  function index() {
+    const bar = progress(`Fetching ${model.name}`);
+    if (!opening) news.replaceChildren(bar);
+    opening ??= ownIndex(`studio-${model.name.replace(/[^A-Za-z0-9._-]/g, "-")}`.slice(0, 64), { model: model.url, onProgress: ({ loaded, total }) => bar.set(loaded, total), signal: left.signal });
+    opening.catch(() => (opening = null));
+    return opening;
+  }
+
+  /** @param {File[]} files */
+  async function add(files) {
+    const bar = progress("Reading");
+    const mine = (stop = new AbortController());
+    const work = h(".row", bar, h("button", { onclick: () => mine.abort() }, "Stop"));
+    try {
+      const own = await index();
+      for (const file of files) {
+        news.replaceChildren(work);
+        bar.set(0, 0, `Reading ${file.name}`);
+        await own.add([file], { signal: mine.signal, onProgress: (done, total) => bar.set(done, total, `Reading ${file.name}: ${done} of ${total} pieces`) });
+        await show();
+      }
+    } catch (error) {
+      if (left.signal.aborted) return;
+      if (mine.signal.aborted) await show();
+      else fail(error);
+    }
+  }
+
+  /** Show which documents there are, and search in them. */
+  async function show() {
+    const own = await index();
+    const all = own.documents();
+    list.replaceChildren(...all.map(({ source, pieces }) => h("li.row.apart", h("span", source, h("span.quiet", ` ${pieces}`)), h("button.bare", { "aria-label": `Remove ${source}`, onclick: () => own.remove(source).then(show, fail) }, "Remove"))));
+    query.disabled = ask.disabled = !all.length;
+    const place = own.isKept ? "They are kept in this browser." : "They are gone with this page: the browser keeps nothing here.";
+    const said = all.length ? `${own.size} pieces of ${all.length} ${all.length === 1 ? "document" : "documents"}. ${place}` : "No document is there yet.";
+    news.replaceChildren(h("p.small.quiet", said));
+    await search();
+  }
+
+  async function search() {
+    const mine = ++turn;
+    const asked = query.value.trim();
+    answer.hidden = true;
+    try {
+      const own = asked ? await index() : null;
+      const begun = performance.now();
+      let next = own ? await own.search(asked, { k: ranker ? RANKED : FOUND, mode: "hybrid" }) : [];
+      if (ranker && next.length) {
+        const order = await (await other(ranker, (url) => pipeline("text-ranking", url)))({ query: asked, documents: next.map((hit) => hit.text ?? "") }, { top_k: FOUND });
+        next = order.map((/** @type {any} */ { corpus_id: i, score }) => ({ ...next[i], score }));
+      }
+      if (mine !== turn) return; // something newer was typed
+      found = next;
+      time.textContent = asked ? `${found.length} found in ${milliseconds(performance.now() - begun)}` : "";
+      hits.replaceChildren(...found.map(({ text: piece, metadata: { source, part, title } }) => h("li", h("h3", title ?? source), h("p.small", piece), h("p.small.quiet", `${source}, piece ${part + 1}`))));
+    } catch (error) {
+      if (mine === turn) fail(error);
+    }
+  }
+
+  async function reply() {
+    await search();
+    const mine = turn;
+    const given = found.slice(0, SOURCES);
+    if (!given.length) return;
+    ask.disabled = true;
+    [text.textContent, sources.textContent, answer.hidden] = ["", `From ${given.map(({ metadata }, i) => `[${i + 1}] ${metadata.source}, piece ${metadata.part + 1}`).join("; ")}`, false];
+    try {
+      const generator = await other(writer, (url) => generate(url));
+      const { context, hasTemplate } = generator.report();
+      const maxTokens = Math.min(MAX_TOKENS, Math.floor(context / 4));
+      const room = Math.min(MAX_SOURCE, Math.floor(((context - maxTokens) * TOKEN) / SOURCES) - query.value.length - 40);
+      const passages = given.map(({ text: piece }, i) => `[${i + 1}] ${(piece ?? "").slice(0, Math.max(40, room))}`).join("\n\n");
+      const prompt = `Answer the question from these passages, and name their numbers.\n\n${passages}\n\nQuestion: ${query.value.trim()}\nAnswer:`;
+      const stream = generator.stream(hasTemplate ? [{ role: "user", content: prompt }] : prompt, { maxTokens, seed: 0 });
+      for await (const piece of stream) {
+        if (mine !== turn || left.signal.aborted) break;
+        text.append(piece);
+      }
+      say(text.textContent ?? "");
+    } catch (error) {
+      if (mine === turn) fail(error);
+    }
+    ask.disabled = query.disabled;
+  }
+
+  /** @param {string} url @param {(url: string) => Promise<any>} open */
+  function other(url, open) {
+    const there = others.get(url) ?? open(url);
+    others.set(url, there);
+    there.catch(() => others.delete(url)); // it can be tried again
+    return there;
+  }
+
+  /** @param {Entry[]} all @param {string} task @param {string} label @param {(url: string) => void} choose */
+  function offer(all, task, label, choose) {
+    const fitting = all.filter((one) => one.task === task && !one.error);
+    if (!fitting.length) return;
+    const part = pick(label, task, [{ id: "", text: "nothing" }, ...fitting.map(({ name, url, chat }) => ({ id: new URL(url, location.href).href, text: chat === false ? `${name} (no chat)` : name }))], choose);
+    part.show("");
+    more.append(part);
+  }
+
+  const drop = h(".stage.drop");
+  const open = takesFiles(drop, KINDS, (_, files) => add(files), undefined, true);
+  drop.append(h(".view", h("", h("p", "Drop documents here: text, Markdown or HTML."), h(".row", h("button", { onclick: () => open() }, "Choose documents"), h("button", { onclick: () => show().catch(fail) }, "Show those kept here")))), h(".tools", news));
+  query.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = window.setTimeout(search, REST_MS);
+  });
+  const form = h("form.row", { role: "search", onsubmit: (/** @type {Event} */ event) => (event.preventDefault(), writer ? reply() : search()) }, h("label.field.grow", "Search your documents", query), ask);
+  ask.type = "submit";
+  entries().then((all) => {
+    offer(all, "text-ranking", "Rank again by", (url) => ((ranker = url), search()));
+    offer(all, "text-generation", "Answer by", (url) => {
+      writer = url;
+      ask.hidden = !url;
+      answer.hidden = true;
+    });
+  }, () => more.append(notice("warn", "The other models are not known: the server does not answer.", "Searching works without it.")));
+  state.on({
+    closed: () => {
+      left.abort();
+      stop.abort();
+      clearTimeout(timer);
+      for (const one of [opening, ...others.values()]) one?.then((own) => own.dispose(), () => {});
+    },
+  });
+  return section("Your documents", "Read, indexed and searched in this page: nothing is sent.", h(".two.documents", h("", drop, list), h(".found", form, more, answer, time, hits)));
+}

@@ -126,7 +126,8 @@ def verify(
     A chain runs the proofs of its steps' bundles, then its own answers must come out again.
 
     --bisect gives the inner values out and names the first node whose output differs: from native ONNX Runtime for
-    another engine, else from the fp32 variant of the format. TFLite variants are bisected on native LiteRT.
+    another engine, else from the fp32 variant of the format. TFLite variants are bisected on native LiteRT,
+    with which the calls of a compiled variant are compared.
 
     \b
     edge-infer verify digits.bundle

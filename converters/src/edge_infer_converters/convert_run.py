@@ -106,7 +106,6 @@ def convert(
 ) -> Conversion:
     """Run a recipe; `api.convert` documents the arguments and errors."""
     reporter = reporter or LogReporter()
-    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
     version = checked_version(version)
     times = read_device_times(measured) if measured is not None else None
     if Path(output).suffix.lower() in _MODEL_SUFFIXES:
@@ -148,6 +147,7 @@ def convert(
             source=source,
             license=license,
         )
+    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
     model, folder_name = pipelines.opened(model)
     with BundleWriter(output, force=force, source=source, license=license) as writer:
         origin = open_source(model, recipe.source)

@@ -14,8 +14,8 @@ from edge_infer.errors import AccuracyError, InputError
 from edge_infer.generation.decoder import Decoder
 from edge_infer_converters import convert
 from edge_infer_converters.conversion import DecoderConversion
-from edge_infer_converters.measure.perplexity import perplexity
 from edge_infer_converters.search.mixed_decoder import most_trials, part_of, search
+from edge_infer_converters.search.perplexity import perplexity
 from tests.support.generation import hub_folders
 
 if TYPE_CHECKING:

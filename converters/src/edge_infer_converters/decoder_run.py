@@ -17,10 +17,10 @@ from edge_infer_converters.bundle_writer import BundleWriter, checked_name, chec
 from edge_infer_converters.conversion import DecoderConversion, DecoderVariant
 from edge_infer_converters.generation_options import check_options
 from edge_infer_converters.measure import generation_vectors
-from edge_infer_converters.measure.perplexity import perplexity, read_windows
 from edge_infer_converters.measure.variant_quality import describe_machine
 from edge_infer_converters.report.reporter import step
 from edge_infer_converters.search.mixed_decoder import most_trials, part_of, search
+from edge_infer_converters.search.perplexity import perplexity, read_windows
 from edge_infer_converters.sources.decoder.origin import Origin
 from edge_infer_converters.writers.decoder.spool import Spool
 

@@ -152,7 +152,7 @@ def convert(
             metric.name if data.is_judged or recipe.budget.metric or recipe.budget.max_loss is not None else "",
             tuple(weight.label for weight in files.mixed.guilty) if files.mixed else (),
             run.missed,
-            {one.id: files.layers[one.id] for one in kept if one.id in files.layers},
+            {one.variant.id: files.layers[one.variant.id] for one in variants if one.variant.id in files.layers},
         )
         writer.write_quality(quality_json.document(result, data, ranges, files.mixed, times))
         writer.commit()

@@ -70,7 +70,8 @@ def numbers(chance: random.Random, depth: int) -> Any:
     if kind == "binary":
         return [chance.choice(BINARY), *part[:2]]
     if kind == "unary":
-        return [chance.choice(UNARY), part[0]]
+        word = chance.choice(UNARY)
+        return [word, texts(chance) if word == "length" else part[0]]
     if kind == "clip":
         return ["clip", part[0], chance.choice([None, 0.0, -1]), chance.choice([None, 2.5])]
     if kind == "when":
@@ -82,7 +83,7 @@ def numbers(chance: random.Random, depth: int) -> Any:
 
 def texts(chance: random.Random) -> Any:
     """Return some expression that gives texts."""
-    leaf = [["col", "city"], ["col", "none"], ["text", "Bern"], ["text", ""]]
+    leaf = [["col", "city"], ["col", "none"], ["text", "Bern"], ["text", "Z\u00fcrich \U0001f600"]]
     kind = chance.choice(["leaf", "when", "fill_null"])
     if kind == "leaf":
         return chance.choice(leaf)
@@ -241,6 +242,7 @@ HOSTILE: list[Any] = [
     ["+", ["col", "city"], 1],
     ["==", ["col", "city"], 1],
     ["log", ["text", "a"]],
+    ["length", ["col", "a"]],
     ["clip", ["col", "city"], 0, 1],
     ["when", ["col", "city"], 1, 2],
     ["col", "unknown"],

@@ -88,7 +88,7 @@ OPTIONS = (
         "calibration",
         "Typical inputs, for the ranges of int8: .npz .npy .safetensors, a folder of .npy or .npz files or images, or "
         "module:function that yields samples. With a pipeline raw data too: a folder of images or sounds, .csv or "
-        ".jsonl.",
+        ".jsonl. For a model that generates text: a text, on which perplexity is measured.",
     ),
     _recipe(
         "calibrate",
@@ -146,7 +146,8 @@ OPTIONS = (
     _recipe(
         "max_loss",
         "str | float | None",
-        "The share of the metric that may be lost on --eval: 1% or 0.01.",
+        "The share of the metric that may be lost on --eval: 1% or 0.01. For a model that generates text: how much "
+        "more perplexity may be on --calibration.",
         unit="SHARE",
     ),
     _recipe("min_sqnr", "float | None", "The least signal-to-noise ratio of the outputs, in dB.", unit="DB"),

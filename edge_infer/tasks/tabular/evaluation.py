@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edge_infer.tasks.tabular.table import Column
 
 #: What has a meaning for texts too.
-_OF_TEXTS = ("==", "!=", "fill_null", "is_null", "when")
+_OF_TEXTS = ("==", "!=", "fill_null", "is_null", "length", "when")
 
 
 def evaluate(tree: Any, columns: Mapping[str, Column], rows: int) -> Column:
@@ -61,6 +61,8 @@ class _Way:
         are_texts = [isinstance(one, list) for one in (values[1:] if word == "when" else values)]
         if any(are_texts):
             return self._texts(word, values, are_texts)
+        if word == "length":
+            raise ManifestError("pipeline: `length` of an expression takes texts, and is given numbers", field=word)
         for one in values:
             self._of_numbers(word, one)
         return self.apply(word, values)
@@ -78,6 +80,8 @@ class _Way:
             )
         if word == "is_null":
             return self.numbers([float(one is None) for one in values[0]])
+        if word == "length":
+            return self.numbers([math.nan if one is None else float(len(one)) for one in values[0]])
         if word == "fill_null":
             return [b if a is None else a for a, b in zip(*values, strict=True)]
         if word == "when":

@@ -147,6 +147,10 @@ class Expression:
         """Return 1 where the value is missing, else 0."""
         return self._with("is_null")
 
+    def length(self) -> Expression:
+        """Return how many characters a text has."""
+        return self._with("length")
+
     def fill_null(self, value: Expression | Value) -> Expression:
         """Return it with another value in the place of a missing one."""
         return self._with("fill_null", value)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 BINARY = ("+", "-", "*", "/", "==", "!=", "<", "<=", ">", ">=", "&", "|", "fill_null")
-UNARY = ("neg", "abs", "not", "log", "log1p", "sqrt", "floor", "is_null")
+UNARY = ("neg", "abs", "not", "log", "log1p", "sqrt", "floor", "is_null", "length")
 _WORDS = (*BINARY, *UNARY, "col", "text", "clip", "when", "lookup")
 #: What one expression may have: of parts, and of parts inside one another.
 MAX_PARTS, MAX_DEPTH = 4096, 64

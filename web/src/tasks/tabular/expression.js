@@ -9,9 +9,9 @@ import { didYouMean, listed } from "../words.js";
 /** @typedef {import("./table.js").Column} Column */
 
 const BINARY = ["+", "-", "*", "/", "==", "!=", "<", "<=", ">", ">=", "&", "|", "fill_null"];
-const UNARY = ["neg", "abs", "not", "log", "log1p", "sqrt", "floor", "is_null"];
+const UNARY = ["neg", "abs", "not", "log", "log1p", "sqrt", "floor", "is_null", "length"];
 const WORDS = [...BINARY, ...UNARY, "col", "text", "clip", "when", "lookup"];
-const OF_TEXTS = ["==", "!=", "fill_null", "is_null", "when"];
+const OF_TEXTS = ["==", "!=", "fill_null", "is_null", "length", "when"];
 const [MAX_PARTS, MAX_DEPTH, MAX_GROUPS] = [4096, 64, 2 ** 16];
 
 /**
@@ -81,6 +81,9 @@ export function evaluate(tree, columns, rows) {
   const values = given.map(part);
   const texts = (word === "when" ? values.slice(1) : values).map(Array.isArray);
   if (texts.includes(true)) return ofTexts(word, values, texts);
+  if (word === "length") {
+    throw new InferError("pipeline: `length` of an expression takes texts, and is given numbers", "manifest_error", { details: { field: word } });
+  }
   const numbers = values.map((one) => ofNumbers(word, one));
   const operator = OPERATORS[word];
   const made = new Float64Array(rows);
@@ -102,6 +105,7 @@ function ofTexts(word, values, texts) {
   }
   const [a, b, c] = /** @type {(string | null)[][]} */ (values);
   if (word === "is_null") return Float64Array.from(a, (one) => Number(one === null));
+  if (word === "length") return Float64Array.from(a, (one) => (one === null ? NaN : [...one].length));
   if (word === "fill_null") return a.map((one, row) => one ?? b[row]);
   if (word === "when") return Array.from(ofNumbers(word, values[0]), (one, row) => (isTrue(one) ? b[row] : c[row]));
   return Float64Array.from(a, (one, row) => (one === null || b[row] === null ? NaN : Number((one === b[row]) === (word === "=="))));

@@ -76,6 +76,13 @@ def test_the_option_puts_them_into_the_table_of_both_formats(write_model: WriteM
     assert any(job.startswith("Measuring ") for job in told.jobs)
 
 
+def test_a_variant_that_is_not_good_enough_shows_its_layers_too(write_model: WriteModel, tmp_path: Path) -> None:
+    made = convert(write_model(zoo.mlp()), tmp_path / "m.bundle", layers=True, precision="fp32,int8", min_sqnr=90)
+
+    assert not any(one.is_kept for one in made.variants if one.variant.id == "onnx/int8")
+    assert made.layers["onnx/int8"]
+
+
 def test_without_static_int8_it_is_said_that_nothing_is_measured(write_model: WriteModel, tmp_path: Path) -> None:
     told = Told()
 

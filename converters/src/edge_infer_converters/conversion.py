@@ -30,7 +30,7 @@ class Conversion:
         metric: What the scores are of, or empty where only the outputs were compared.
         kept_float: The layers that the search could not store as integers within the budget.
         missed: What of the budget nothing could meet, and what came nearest; empty where all is met.
-        layers: Of each variant that was searched its layers, those that bring most error first.
+        layers: Of each variant that was searched, or whose layers were measured, these; those with most error first.
     """
 
     path: Path

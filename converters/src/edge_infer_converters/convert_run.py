@@ -152,7 +152,7 @@ def convert(
             metric.name if data.is_judged or recipe.budget.metric or recipe.budget.max_loss is not None else "",
             tuple(weight.label for weight in files.mixed.guilty) if files.mixed else (),
             run.missed,
-            {one.id: files.layers[one.id] for one in kept if one.id in files.layers},
+            {one.variant.id: files.layers[one.variant.id] for one in variants if one.variant.id in files.layers},
         )
         writer.write_quality(quality_json.document(result, data, ranges, files.mixed, times))
         writer.commit()
@@ -185,7 +185,7 @@ def foresee(
     """Say what `convert` would try, how large the files would be and how long it would take; write nothing.
 
     Raises:
-        InputError: As `convert`, and for a model that generates text, whose weights are encoded without a trial.
+        InputError: As `convert`, and for a model that generates text.
     """
     started = time.perf_counter()
     reporter = reporter or LogReporter()
@@ -198,8 +198,8 @@ def foresee(
     opened = _open(model, name, reporter)
     if opened.convert_text is not None:
         raise InputError(
-            "A model that generates text is encoded without a trial: there is nothing to foresee",
-            hint="leave --dry-run out; a precision has 0.56 bytes a weight in int4, 1.06 in int8, 2 in fp16",
+            "--dry-run foresees no model that generates text",
+            hint="leave it out; a weight takes 0.56 bytes in int4, 1.06 in int8, 2 in fp16",
         )
     prepared = prepare(
         opened.place, recipe, reporter, name=opened.name, task=task, preprocess=preprocess, labels=labels

@@ -87,6 +87,20 @@ def test_a_page_and_node_answer_as_cpython_does(
     assert len(expected[0][1][1]["chunks"]) > 2
 
 
+def test_a_page_fetches_each_graph_once_where_no_task_is_named(
+    open_page: Callable[..., BrowserPage], address: str
+) -> None:
+    page, asked = open_page(f"{address}/blank.html"), list[str]()
+    page.context.on("request", lambda request: asked.append(request.url))
+
+    cases = [["flan", None, record_pairs.TEXTS[:1], {"max_tokens": 4}]]
+    page.evaluate(_RUN, {"cases": cases, "root": "/models", "index": "/src/index.js"})
+
+    graphs = [url for url in asked if ".onnx" in url]
+    assert len(graphs) == 2
+    assert len(set(graphs)) == 2
+
+
 @pytest.mark.long
 def test_node_answers_as_cpython_does(bundles: dict[str, Path], tmp_path: Path) -> None:
     for name, path in bundles.items():

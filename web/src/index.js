@@ -92,12 +92,12 @@ export async function load(url, options = {}) {
 
 /**
  * @param {URL | string} url
- * @param {SessionOptions} options
+ * @param {SessionOptions & {refusesPairs?: boolean}} options
  * @param {import("./page/fallback.js").FallbackModel} [fallback]
  * @returns {Promise<Session>}
  */
 async function loadHere(url, options, fallback) {
-  const { variant, backend, device, strict, threads, root, onProgress, signal, keep = true, apiKey, selfTest, tune: isTuned, latencyBudgetMs, ...ofStore } = options;
+  const { variant, backend, device, strict, threads, root, onProgress, signal, keep = true, apiKey, selfTest, tune: isTuned, latencyBudgetMs, refusesPairs, ...ofStore } = options;
   const text = String(url);
   const isOfStore = text.startsWith(STORE);
   const address = addressOf(isOfStore ? text.slice(STORE.length) : text);
@@ -111,7 +111,7 @@ async function loadHere(url, options, fallback) {
     if (!isOfStore) {
       const asked = { variant, backend, device, threads, apiKey, onProgress, signal };
       if (isTuned && keep) await (await import("./page/tune.js")).measureOnce(used, address, settings.root, asked);
-      return new Session(used, await open({ url: address, apiKey, selfTest }), { fallback });
+      return new Session(used, await open({ url: address, apiKey, selfTest, refusesPairs }), { fallback });
     }
     live = new (await import("./page/live.js")).LiveModel(address, settings.root, ofStore);
     try {
@@ -167,7 +167,8 @@ export async function pipeline(url, options = {}, more = {}) {
   const fetched = import("./tasks/pipeline.js");
   fetched.catch(() => {}); // told where it is awaited
   if (task !== undefined) (await fetched).checkTask(task);
-  const session = await load(address, loading);
+  const session = await loadUnlessPair(address, loading, task === undefined);
+  if (session === null) return openPairPipeline(address, task, loading);
   try {
     if (task === undefined && (await isPairSession(session))) {
       await session.dispose();
@@ -213,6 +214,21 @@ async function isPairBundle(url, { signal, apiKey }) {
   if (address.startsWith(STORE)) return false;
   const [{ openBundle }, { isPair }] = await Promise.all([import("./bundle/bundle.js"), import("./generation/pair-kind.js")]);
   return isPair((await openBundle(address, { signal, apiKey })).manifest);
+}
+
+/**
+ * @param {URL | string} url
+ * @param {Record<string, any>} options
+ * @param {boolean} refusesPairs
+ * @returns {Promise<Session | null>} Null for a bundle with an encoder and a decoder, of which only the manifest was fetched.
+ */
+async function loadUnlessPair(url, options, refusesPairs) {
+  try {
+    return await load(url, refusesPairs ? { ...options, refusesPairs } : options);
+  } catch (error) {
+    if (error instanceof InferError && error.details?.isPair) return null;
+    throw error;
+  }
 }
 
 /** @param {Session} session */

@@ -64,6 +64,7 @@ import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
  * @property {EngineName} [backend] The engine that must read the variant; by the formats unless given.
  * @property {string[]} [formats] Which format to take first; a compiled one, then ONNX unless given.
  * @property {string[]} [precisions] Which precision to take first; int8 unless given.
+ * @property {(manifest: Manifest) => void} [onManifest] Told the manifest before any other file is fetched; what it throws ends the fetch.
  * @property {(variant: Variant, measured?: Measured) => void} [onChosen] Told the variant before its file is fetched.
  * @property {(revision: string) => Promise<{best?: Measured, wrong: string[]}>} [measured] Asked for what a measurement says:
  *   the best way, and the variants that give wrong answers here.
@@ -104,7 +105,7 @@ function fileOf({ protocol, pathname, hash }) {
  * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
  */
 export async function fetchBundle(url, options = {}) {
-  const { variant, backend, formats, precisions, onChosen, onProgress, signal, apiKey, store, measured, readsInPlace, withExamples } = options;
+  const { variant, backend, formats, precisions, onManifest, onChosen, onProgress, signal, apiKey, store, measured, readsInPlace, withExamples } = options;
   refuseHub(url);
   const place = new URL(url, globalThis.location?.href);
   const hint = NO_BUNDLE;
@@ -120,6 +121,7 @@ export async function fetchBundle(url, options = {}) {
     return { name, revision: await sha256(model), variant: bare, model, ...facts };
   }
   const { manifest, bytes, revision, isOffline } = await openBundle(url, { signal, apiKey, store });
+  onManifest?.(manifest);
   const said = variant === undefined || backend === undefined ? await measured?.(revision) : undefined;
   const { chosen, found, why } = decide(manifest, said, { variant, backend, formats, precisions });
   const read = (/** @type {string} */ path) =>

@@ -165,7 +165,8 @@ async function open(request, signal, onProgress) {
       if (request.latencyBudgetMs !== undefined) requireBudget(best, request.latencyBudgetMs);
       return { best, wrong: wrongVariants(wrong, asked) };
     });
-  const fetching = { onProgress, signal, apiKey, store: kept, measured, withExamples: selfTest };
+  const onManifest = request.refusesPairs ? await refuserOfPairs() : undefined;
+  const fetching = { onProgress, signal, apiKey, store: kept, measured, withExamples: selfTest, onManifest };
   /** @type {Bring} */
   const bring = (choosing) => (files ? bundleOfFiles(files, choosing) : fetchBundle(url, { ...choosing, ...fetching }));
   const { bundle, opener } = await withEngine(request, wanted, bring, { onProgress, signal });
@@ -175,6 +176,15 @@ async function open(request, signal, onProgress) {
   }
   const facts = { selfTest, trial, storage: kept?.kind ?? /** @type {const} */ ("none"), notices, signal };
   return start(opener, bundle, nextSession++, { wanted: request, ...facts });
+}
+
+/** @returns {Promise<(manifest: import("../bundle/bundle.js").Manifest) => void>} Refuses a bundle with an encoder and a decoder. */
+async function refuserOfPairs() {
+  const { isPair } = await import("../generation/pair-kind.js");
+  return (manifest) => {
+    if (!isPair(manifest)) return;
+    throw new InferError(`\`${manifest.name}\` has an encoder and a decoder`, "unsupported", { hint: "pipeline(url)", details: { isPair: true } });
+  };
 }
 
 /**

@@ -51,6 +51,7 @@
  * @property {Files} [files] The files of the bundle, where they are here already.
  * @property {boolean} [selfTest] Whether it has to give its golden outputs.
  * @property {string} [trial] Where it is a new version of a signed store, the model's address: this is its trial.
+ * @property {boolean} [refusesPairs] Whether a bundle with an encoder and a decoder is refused before its files are fetched.
  */
 /** @typedef {{kind: "survey", url: string, apiKey?: string} & import("../bundle/measured.js").Asked} SurveyRequest Answered by `Survey`. */
 /** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], rule: string, isMeasured: boolean}} Survey What there

@@ -4,7 +4,8 @@
 
 The weights are random: what the models compute means nothing, what they cost is what real ones cost. `bert` has the
 shape of BERT-base (arXiv:1810.04805), 128 tokens long, 434 MB; `detector` is a backbone of 3x3 convolutions with boxes
-and scores at its end, 50 MB. `--quick` takes the detector only.
+and scores at its end, 50 MB; `tower` is a chain of 34 products with their weights in a file beside them, 2,282 MB.
+`--quick` takes the detector only.
 """
 
 from __future__ import annotations
@@ -69,6 +70,31 @@ def detector() -> onnx.ModelProto:
     return helper.make_model(whole, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+_WIDTH, _FLOORS = 4096, 34
+
+
+def save_tower(file: Path, data: Path) -> None:
+    """Write a chain of products whose weights lie beside it, one after the other, and two samples."""
+    rng = np.random.default_rng(0)
+    nbytes = 4 * _WIDTH * _WIDTH
+    weights, nodes = [], []
+    with file.with_suffix(".bin").open("wb") as stream:
+        for i in range(_FLOORS):
+            stream.write((rng.standard_normal((_WIDTH, _WIDTH), np.float32) * np.float32(_WIDTH**-0.5)).tobytes())
+            tensor = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[_WIDTH, _WIDTH])
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, said in (("location", stream.name.rpartition("/")[2]), ("offset", i * nbytes), ("length", nbytes)):
+                tensor.external_data.add(key=key, value=str(said))
+            weights.append(tensor)
+            nodes.append(helper.make_node("MatMul", [f"a{i}" if i else "x", f"w{i}"], [f"m{i}"]))
+            nodes.append(helper.make_node("Tanh", [f"m{i}"], [f"a{i + 1}" if i + 1 < _FLOORS else "y"]))
+    first, last = ([helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", _WIDTH])] for name in "xy")
+    graph = helper.make_graph(nodes, "tower", first, last, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    file.write_bytes(model.SerializeToString())
+    np.savez(data, x=rng.normal(0, 1, (2, _WIDTH)).astype(np.float32))
+
+
 def samples(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
     """Draw four samples of a model's inputs."""
     rng = np.random.default_rng(0)
@@ -80,20 +106,20 @@ def samples(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
     return arrays
 
 
-def measure(name: str, build: Callable[[], onnx.ModelProto], precisions: str) -> Iterator[dict[str, Any]]:
-    """Take a model through the commands; give a row for each."""
+def measure(name: str, save: Callable[[Path, Path], None], precisions: str) -> Iterator[dict[str, Any]]:
+    """Take a model, which a function writes with its samples, through the commands; give a row for each."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         data, file = place / "samples.npz", place / f"{name}.onnx"
         # In a process of its own: what a command is said to take at most is never less than what its parent took.
-        builder = multiprocessing.get_context("spawn").Process(target=_save, args=(build, file, data))
+        builder = multiprocessing.get_context("spawn").Process(target=save, args=(file, data))
         builder.start()
         builder.join()
         if builder.exitcode:
             raise SystemExit(f"the model `{name}` was not built")
         with np.load(data) as archive:
             arrays = {key: archive[key] for key in archive.files}
-        nbytes = file.stat().st_size
+        nbytes = sum(one.stat().st_size for one in place.glob(f"{name}.*"))
         bundle = place / f"{name}.bundle"
         options = ("--precision", precisions, "--format", "onnx", "--calibration", str(data), "--keep-all")
         for command in (("convert", str(file), "-o", str(bundle), *options), ("verify", str(bundle))):
@@ -105,8 +131,17 @@ def measure(name: str, build: Callable[[], onnx.ModelProto], precisions: str) ->
         yield _row(name, "serve, one request", nbytes, peak, time.perf_counter() - began)
 
 
-def _save(build: Callable[[], onnx.ModelProto], file: Path, data: Path) -> None:
-    model = build()
+def save_bert(file: Path, data: Path) -> None:
+    """Write the shape of BERT-base, and four samples."""
+    _save(bert(), file, data)
+
+
+def save_detector(file: Path, data: Path) -> None:
+    """Write the detector, and four samples."""
+    _save(detector(), file, data)
+
+
+def _save(model: onnx.ModelProto, file: Path, data: Path) -> None:
     np.savez(data, **samples(model))  # type: ignore[arg-type]
     onnx.save(model, file)
 
@@ -178,9 +213,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the detector only")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args()
-    rows = list(measure("detector", detector, "fp32,fp16,int8"))
+    rows = list(measure("detector", save_detector, "fp32,fp16,int8"))
     if not asked.quick:
-        rows += measure("bert", bert, "fp32,fp16,int8-dynamic")
+        rows += measure("bert", save_bert, "fp32,fp16,int8-dynamic")
+        rows += measure("tower", save_tower, "fp32,fp16,int8-dynamic")
     publish(rows, ("onnxruntime", "onnx", "numpy"), as_json=asked.json)
 
 

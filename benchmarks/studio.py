@@ -91,7 +91,9 @@ def switches(browser: Browser, url: str, count: int) -> list[dict[str, Any]]:
         page.evaluate("document.querySelector('.cost')?.remove()")
         page.check(f"input[value={engine}]", force=True)
         page.wait_for_function(
-            f"location.hash.includes('engine={engine}') && document.querySelector('.cost')", timeout=PATIENCE_MS
+            # True, not the element: a handle of it would keep it alive.
+            f"location.hash.includes('engine={engine}') && document.querySelector('.cost') !== null",
+            timeout=PATIENCE_MS,
         )
         if i == WARM_SWITCHES - 1:
             before = _memory(page)

@@ -97,12 +97,14 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "tasks/answers.py": (("page",), "writes answers for commands, the server and slim folders"),
     "tasks/live/camera.py": (("page",), "reads cameras of a native system; a page has its own"),
     "tasks/image/png.py": (("page",), "writes masks for the server and slim folders"),
+    "tasks/tabular/numpy_operators.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),
     "vectors/clusters.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),
     "vectors/documents.py": (("page",), "read by commands"),
     "vectors/filling.py": (("page",), "for commands only"),
     "vectors/native.py": (("page",), "native kernels"),
     "vectors/published.py": (("page",), "publishes indexes, and tries what was pulled, on a host"),
     "vectors/numeric.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),
+    "vectors/published.py": (("page",), "reads and writes stores, which a host does"),
     "vectors/recall.py": (("page",), "for commands only"),
 }
 

@@ -155,12 +155,16 @@ def try_slim(root: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle", type=Path, help="a folder of a bundle, such as digits.bundle")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="a folder that is not there yet")
+    parser.add_argument("-o", "--output", type=Path, default=Path("image"), help="a folder that is not there yet")
     parser.add_argument(
         "--slim", action="store_true", help="one model and the runtime, without a server and without pip"
     )
     parser.add_argument("--wheel", default="edge-infer", help="a wheel in place of the newest release")
     arguments = parser.parse_args()
+    if not (arguments.bundle / "manifest.json").is_file():
+        raise SystemExit(
+            f"{arguments.bundle} is not the folder of a bundle: edge-infer convert MODEL -o {arguments.bundle}"
+        )
     for program in ("mmdebstrap", "unshare"):
         if shutil.which(program) is None:
             raise SystemExit(f"{program} is not installed: apt-get install mmdebstrap util-linux")

@@ -19,6 +19,7 @@ import hmac
 import os
 from collections import OrderedDict
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from re import fullmatch
 from typing import IO, TYPE_CHECKING, NamedTuple
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 MAGIC = b"EISEAL01"
 CHUNK = 2**18
 ENVIRONMENT = "EDGE_INFER_KEY_FILE"
+#: Where systemd says in which folder a service's credentials lie (systemd.exec(5)), and the name of a key file there.
+CREDENTIALS, CREDENTIAL = "CREDENTIALS_DIRECTORY", "edge-infer.key"
 _HEAD = len(MAGIC) + 8
 _NONCE, _TAG = 12, 16
 _OVERHEAD = _NONCE + _TAG
@@ -86,22 +89,30 @@ class Key:
     def _nonces(self) -> bytes:
         return self._part("nonce")
 
-    def seal_chunk(self, number: int, size: int, clear: bytes | bytearray | memoryview) -> tuple[bytes, bytes]:
-        """Seal the chunk of a number, of a file of a size; return its nonce, and the rest."""
+    def seal_chunk(self, number: int, size: int, clear: memoryview, target: memoryview) -> None:
+        """Seal the chunk of a number, of a file of a size, into memory that is 28 bytes longer."""
         about = _about(number, size)
         nonce = hmac.digest(self._nonces, about + hashlib.sha256(clear).digest(), "sha256")[:_NONCE]
-        return nonce, self._cipher.encrypt(nonce, clear, about)
+        target[:_NONCE] = nonce
+        if hasattr(self._cipher, "encrypt_into"):
+            self._cipher.encrypt_into(nonce, clear, about, target[_NONCE:])
+        else:  # cryptography before 47
+            target[_NONCE:] = self._cipher.encrypt(nonce, clear, about)
 
-    def open_chunk(self, number: int, size: int, sealed: memoryview) -> bytes:
-        """Open a sealed chunk.
+    def open_chunk(self, number: int, size: int, sealed: memoryview, target: memoryview) -> None:
+        """Open a sealed chunk into memory that is 28 bytes shorter.
 
         Raises:
             IntegrityError: It was changed, moved or cut.
         """
         from cryptography.exceptions import InvalidTag
 
+        about = _about(number, size)
         try:
-            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], _about(number, size))
+            if hasattr(self._cipher, "decrypt_into"):
+                self._cipher.decrypt_into(sealed[:_NONCE], sealed[_NONCE:], about, target)
+            else:
+                target[:] = self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], about)
         except (InvalidTag, ValueError, OverflowError) as error:
             raise IntegrityError(
                 f"Chunk {number} of encrypted weights does not open with the key {self.name}: it was changed",
@@ -119,7 +130,7 @@ class KeyRing(NamedTuple):
 
     @classmethod
     def of(cls, source: KeySource) -> KeyRing:
-        """Return the keys that a caller names; those of the file in `EDGE_INFER_KEY_FILE` for None.
+        """Return the keys that a caller names; for None those of the file in `EDGE_INFER_KEY_FILE`, or of systemd's.
 
         Raises:
             EncryptedError: It is not a key file, or one that others may read.
@@ -133,7 +144,7 @@ class KeyRing(NamedTuple):
                 f"The key is of the type {type(source).__name__}, expected the path of its file, or its text as bytes",
                 hint="key='weights.key'",
             )
-        path = os.environ.get(ENVIRONMENT, "") if source is None else os.fspath(source)
+        path = _given_path() if source is None else os.fspath(source)
         if not path:
             return cls()
         if any(_is_key(line.strip()) for line in path.splitlines()):  # no message may show it
@@ -142,7 +153,9 @@ class KeyRing(NamedTuple):
                 hint="key='weights.key', or the text as bytes: key=text.encode()",
             )
         try:
-            if os.name == "posix" and Path(path).stat().st_mode & 0o077:
+            # systemd lets the service's user read it by an access list, which shows as rights of a group.
+            is_credential = CREDENTIALS in os.environ and Path(path).parent == Path(os.environ[CREDENTIALS])
+            if os.name == "posix" and not is_credential and Path(path).stat().st_mode & 0o077:
                 raise EncryptedError(f"`{path}` can be read by others", hint=f"chmod 600 {path}")
             with Path(path).open("rb") as file:
                 return cls._parsed(file.read(_MAX_KEYS_BYTES), f"`{path}`")
@@ -194,6 +207,15 @@ class KeyRing(NamedTuple):
             if key.name == name:
                 return key
         raise _no_key(what, self, name)
+
+
+def _given_path() -> str:
+    """Return the key file that the environment names, or that systemd gives the service; empty for none."""
+    path = os.environ.get(ENVIRONMENT, "")
+    if not path and CREDENTIALS in os.environ:
+        credential = Path(os.environ[CREDENTIALS], CREDENTIAL)
+        path = str(credential) if credential.exists() else ""
+    return path
 
 
 def _is_key(line: str) -> bool:
@@ -251,7 +273,7 @@ def clear_size(size: int) -> int:
 
 
 class Sealer:
-    """Seals a file that comes in pieces.
+    """Seals a file that comes in pieces; its memory is used again: fresh memory costs more than the encryption.
 
     Args:
         key: The key.
@@ -262,32 +284,53 @@ class Sealer:
         self._key = key
         self._size = size
         self._number = 0
-        self._waiting = bytearray()
+        self._waiting = memoryview(bytearray(min(size, CHUNK)))
+        self._filled = 0
+        self._sealed = bytearray()
         self._head = MAGIC + bytes.fromhex(key.name)
 
-    def feed(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Take some bytes; return what is sealed by now."""
-        pieces = [self._head]
-        self._head = b""
+    def feed(self, data: bytes | bytearray | memoryview) -> memoryview:
+        """Take some bytes; return what is sealed by now, which the next call overwrites."""
         view = memoryview(data)
-        while len(self._waiting) + len(view) > CHUNK:  # the last chunk waits for `end`
-            missing = CHUNK - len(self._waiting)
-            chunk = view[:missing] if not self._waiting else b"".join((self._waiting, view[:missing]))
-            pieces += self._key.seal_chunk(self._number, self._size, chunk)
-            self._number += 1
-            self._waiting, view = bytearray(), view[missing:]
-        self._waiting += view
-        return b"".join(pieces)
+        if self._filled + len(view) > self._size - self._number * CHUNK:
+            raise ValueError(f"more bytes are sealed than the {self._size} that were announced")
+        count = max(0, self._filled + len(view) - 1) // CHUNK  # the last chunk waits for `end`
+        target = self._room(count * (CHUNK + _OVERHEAD))
+        at = len(target) - count * (CHUNK + _OVERHEAD)
+        for _ in range(count):
+            missing = CHUNK - self._filled
+            if self._filled:
+                self._waiting[self._filled :] = view[:missing]
+            chunk = self._waiting if self._filled else view[:missing]
+            self._key.seal_chunk(self._number, self._size, chunk, target[at : at + CHUNK + _OVERHEAD])
+            self._number, self._filled, view = self._number + 1, 0, view[missing:]
+            at += CHUNK + _OVERHEAD
+        self._waiting[self._filled : self._filled + len(view)] = view
+        self._filled += len(view)
+        return target
 
-    def end(self) -> bytes:
+    def end(self) -> memoryview:
         """Return the rest."""
-        return b"".join((self._head, *self._key.seal_chunk(self._number, self._size, self._waiting)))
+        target = self._room(self._filled + _OVERHEAD)
+        at = len(target) - self._filled - _OVERHEAD
+        self._key.seal_chunk(self._number, self._size, self._waiting[: self._filled], target[at:])
+        return target
+
+    def _room(self, size: int) -> memoryview:
+        """Return memory for so many sealed bytes, behind the file's head where that is not out yet."""
+        head, self._head = self._head, b""
+        size += len(head)
+        if len(self._sealed) < size:
+            self._sealed = bytearray(size)
+        found = memoryview(self._sealed)[:size]
+        found[: len(head)] = head
+        return found
 
 
 def seal(data: bytes, key: Key) -> bytes:
     """Return a file sealed."""
     sealer = Sealer(key, len(data))
-    return sealer.feed(data) + sealer.end()
+    return bytes(sealer.feed(data)) + sealer.end()
 
 
 class SealedFile:
@@ -305,13 +348,15 @@ class SealedFile:
 
     def __init__(self, file: IO[bytes], ring: KeyRing, name: str) -> None:
         self._file = file
+        self._name = name
         head = file.read(_HEAD)
         self._size = clear_size(file.seek(0, os.SEEK_END))
         if not head.startswith(MAGIC) or len(head) < _HEAD or self._size < 0:
             raise IntegrityError(f"`{name}` is no encrypted file, or was cut", hint="pull or copy it again")
         self._key = ring.get(head[len(MAGIC) :].hex(), f"`{name}`")
         self._at = 0
-        self._chunks: OrderedDict[int, bytes] = OrderedDict()
+        self._sealed = memoryview(bytearray(min(CHUNK, self._size) + _OVERHEAD))
+        self._chunks: OrderedDict[int, memoryview] = OrderedDict()
 
     def __enter__(self) -> Self:
         return self
@@ -335,29 +380,32 @@ class SealedFile:
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
         end = self._size if size < 0 else min(self._at + size, self._size)
-        pieces = []
-        while self._at < end or (self._size == 0 and not self._chunks):
+        if self._size == 0 and not self._chunks:
+            self._chunk(0)
+        found = BytesIO()
+        while self._at < end:
             number, offset = divmod(self._at, CHUNK)
-            piece = self._chunk(number)[offset : offset + end - self._at]
-            self._at += len(piece)
-            pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self._at += found.write(self._chunk(number)[offset : offset + end - self._at])
+        return found.getvalue()
 
-    def _chunk(self, number: int) -> bytes:
+    def _chunk(self, number: int) -> memoryview:
         found = self._chunks.get(number)
         if found is None:
+            size = min(CHUNK, self._size - number * CHUNK)
+            sealed = self._sealed[: size + _OVERHEAD]
             self._file.seek(_HEAD + number * (CHUNK + _OVERHEAD))
-            found = self._key.open_chunk(number, self._size, memoryview(self._file.read(CHUNK + _OVERHEAD)))
+            if self._file.readinto(sealed) != len(sealed):  # type: ignore[attr-defined]  # IO has no such method
+                raise IntegrityError(f"`{self._name}` was cut", hint="pull or copy it again")
+            # Memory that is used again: fresh memory costs more than the decryption.
+            free = self._chunks.popitem(last=False)[1] if len(self._chunks) >= _CACHED else None
+            found = memoryview(bytearray(size)) if free is None or len(free) < size else free[:size]
+            self._key.open_chunk(number, self._size, sealed, found)
             self._chunks[number] = found
-            if len(self._chunks) > _CACHED:
-                self._chunks.popitem(last=False)
         return found
 
 
 def opened(data: bytes, ring: KeyRing, name: str) -> bytes:
     """Return a sealed file in clear; see `SealedFile`."""
-    from io import BytesIO
-
     with SealedFile(BytesIO(data), ring, name) as file:
         return file.read()
 

@@ -14,6 +14,7 @@ from edge_infer.errors import InputError, UnsupportedModel, listed
 from edge_infer.formats.safetensors import write_examples
 from edge_infer.runtime.load import load
 from edge_infer.runtime.selection import exact_engine
+from edge_infer.tensors.tensor import Tensor
 from edge_infer.verify import bisection
 from edge_infer.verify.graphs import graph_of
 
@@ -108,6 +109,8 @@ def other_way(bundle: Bundle, way: Way, against: str | None) -> Way:
         UnsupportedModel: Nothing in the bundle says what is right inside this variant.
     """
     ids = [variant.id for variant in bundle.manifest.variants]
+    if way.variant.format == "compiled":
+        return _source_way(bundle, way, against)
     if against is None:
         exact, plain = exact_engine(way.variant.format), f"{way.variant.format}/fp32"
         if way.backend != exact:
@@ -135,6 +138,21 @@ def other_way(bundle: Bundle, way: Way, against: str | None) -> Way:
     return found
 
 
+def _source_way(bundle: Bundle, way: Way, against: str | None) -> Way:
+    """Return the TFLite variant that a compiled one was made of, on its exact engine."""
+    wanted = f"tflite/{way.variant.id.partition('/')[2]}"
+    if wanted not in [variant.id for variant in bundle.manifest.variants] or against not in (
+        None,
+        wanted,
+        exact_engine("tflite"),
+    ):
+        raise UnsupportedModel(
+            f"`{way.variant.id}` is compared with the TFLite variant that it was made of, `{wanted}`",
+            hint="edge-infer convert MODEL --format tflite --format compiled -o model.bundle",
+        )
+    return Way(bundle.manifest.variant(wanted), exact_engine("tflite"))
+
+
 def bisect(bundle: Bundle, way: Way, against: Way, examples: Sequence[Example]) -> Bisection:
     """Find the first node whose output differs.
 
@@ -146,15 +164,12 @@ def bisect(bundle: Bundle, way: Way, against: Way, examples: Sequence[Example]) 
     if way == against:
         raise InputError(f"{way} cannot be compared with itself", hint="--against another engine or variant")
     format_ = way.variant.format
+    if format_ == "compiled":
+        return _bisect_compiled(bundle, way, against, examples)
     if against.variant.format != format_:
         raise UnsupportedModel(
             f"`{way.variant.id}` and `{against.variant.id}` are files of two formats, whose nodes differ",
             hint=f"--against a variant of {format_}",
-        )
-    if format_ == "compiled":
-        raise UnsupportedModel(
-            "Compiled models give no inner values out: each is made of the TFLite file of its precision",
-            hint=f"--variant tflite/{way.variant.precision}",
         )
     for one in (way, against):
         if format_ == "tflite" and one.backend != exact_engine(format_):
@@ -177,6 +192,43 @@ def bisect(bundle: Bundle, way: Way, against: Way, examples: Sequence[Example]) 
             chunk=len(taps) if is_in_page else CHUNK,
         )
     return Bisection(way, against, compared, finding)
+
+
+def _bisect_compiled(bundle: Bundle, way: Way, against: Way, examples: Sequence[Example]) -> Bisection:
+    """Compare the calls of a compiled model with the operators of the TFLite file that it was made of."""
+    from edge_infer.verify.programs import InnerValues
+
+    if way.backend != "compiled":
+        raise UnsupportedModel(
+            f"{way.backend} does not give inner values of compiled models out", hint="--backend compiled"
+        )
+    source = _bytes(bundle, against.variant)
+    inner = InnerValues(_bytes(bundle, way.variant), source)
+    known = {*inner.names}
+    taps = [tap for tap in bisection.taps_of(graph_of(source, "tflite")) if tap.name in known]
+    samples: list[Example] = list(examples[:MAX_EXAMPLES])
+    if inner.is_row:
+        samples = [({name: _first(value) for name, value in feeds.items()}, {}) for feeds, _ in samples]
+    with tempfile.TemporaryDirectory() as folder:
+        runner = _Runner(Path(folder), way, against, source, b"", samples)
+
+        def run(part: Sequence[Tap]) -> tuple[Runs, Runs]:
+            wanted = [tap.name for tap in part]
+            right = runner.run_one(against, source, wanted)
+            judged = [inner.run(feeds) for feeds, _ in samples]
+            return right, [{name: one[name] for name in wanted} for one in judged]
+
+        finding, compared = bisection.first_difference(
+            taps, _lower(way, against), run, is_same_file=way.variant.precision != "fp32", chunk=CHUNK
+        )
+    return Bisection(way, against, compared, finding)
+
+
+def _first(value: Tensor) -> Tensor:
+    """Return the first sample of a batch."""
+    count = value.shape[0]
+    data = bytes(value.data())[: value.dtype.nbytes(value.shape) // count]
+    return Tensor(data, value.dtype, (1, *value.shape[1:]))
 
 
 def show(bisections: Sequence[Bisection]) -> None:
@@ -207,11 +259,12 @@ class _Runner:
     def run(self, taps: Sequence[Tap]) -> tuple[Runs, Runs]:
         (first, right), (second, judged) = self._ways
         return (
-            self._run(first, right, [tap.name for tap in taps]),
-            self._run(second, judged, [tap.other for tap in taps]),
+            self.run_one(first, right, [tap.name for tap in taps]),
+            self.run_one(second, judged, [tap.other for tap in taps]),
         )
 
-    def _run(self, way: Way, model: bytes, names: Sequence[str]) -> Runs:
+    def run_one(self, way: Way, model: bytes, names: Sequence[str]) -> Runs:
+        """Run one way, with these inner values given out."""
         self._count += 1
         options = dict(way.variant.options)
         if way.variant.format == "tflite":

@@ -47,6 +47,13 @@ def device() -> None:
 )
 @click.option("--allow-devices", is_flag=True, help="Let it open devices: a camera, a GPU.")
 @click.option(
+    "--key",
+    "key_file",
+    metavar="KEYFILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The key file of encrypted weights; systemd gives it to the service alone.",
+)
+@click.option(
     "--unit-dir",
     default=Path("/etc/systemd/system"),
     show_default=True,
@@ -63,6 +70,7 @@ def install_service(
     memory_max: str,
     watchdog_s: int,
     allow_devices: bool,
+    key_file: Path | None,
     unit_dir: Path,
     dry_run: bool,
 ) -> None:
@@ -79,7 +87,7 @@ def install_service(
 
     arguments = _arguments(source, host, port)
     short = name or _short_name(source)
-    service = Service(short, arguments, user, memory_max, watchdog_s, allow_devices)
+    service = Service(short, arguments, user, memory_max, watchdog_s, allow_devices, key_file)
     text = unit_text(service)
     if dry_run:
         output.data(text.rstrip("\n"))

@@ -105,7 +105,10 @@ def answer_live(
     with pipeline(source, task=task, **choice) as run:
         takes = get_task(run.task).takes
         if takes != ("image" if live.camera is not None else "sound"):
-            raise InputError(f"{run.task} takes a {takes}", hint=f"edge-infer run BUNDLE {_EXAMPLES[takes]}")
+            raise InputError(
+                f"{run.task} takes {'an' if takes == 'image' else 'a'} {takes}",
+                hint=f"edge-infer run BUNDLE {_EXAMPLES[takes]}",
+            )
         output.talk(
             f"Listening with {run!r}; Ctrl-C ends it"
             if live.camera is None

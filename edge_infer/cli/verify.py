@@ -30,13 +30,14 @@ from edge_infer.tasks.vectors import read as read_vectors
 from edge_infer.verify.pipelines import answers_row, page_rows, steps_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from edge_infer.bundle.manifest import Variant
     from edge_infer.cli.bisect import Bisection
     from edge_infer.formats.safetensors import Example
     from edge_infer.parity.comparison import Parity
+    from edge_infer.runtime.session import Session
     from edge_infer.tensors.tensor import Tensor
     from edge_infer.verify.pipelines import PipelineRow
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 # What only engines in a page have: they run in a real browser.
 _IN_PAGE = ("wasm", "webgpu")
+# The precision of most bits first.
+_BY_BITS = ("fp32", "fp16", "int8", "mixed", "int4")
 
 _NOTHING_INSIDE = (
     "{way}: no inner value differs. What does, if anything, are its outputs, or nodes that the engine joins when inner "
@@ -103,7 +106,8 @@ def verify(
 
     With --backend ort-web or litert-web the bundle runs in a real headless Chromium, served by a server of its own;
     with --device webgpu too, on Chromium's software adapter, which computes what a GPU does, slowly.
-    With --input the fp32 variant on its exact engine says what is right, in the place of the golden outputs.
+    With --input the fp32 variant on its exact engine says what is right, in the place of the golden outputs; of a
+    bundle that has none, the variant of most bits, and the last line names it.
     Exits with 1 where an output of a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 50 dB,
     int8 below 20 dB (warned below 30) or more than one step from the exact engine, another clear top-1 answer, or a
     slice of which nothing is left. Probabilities near 0 are compared absolutely. A variant that was converted to less,
@@ -122,7 +126,8 @@ def verify(
     A chain runs the proofs of its steps' bundles, then its own answers must come out again.
 
     --bisect gives the inner values out and names the first node whose output differs: from native ONNX Runtime for
-    another engine, else from the fp32 variant of the format. TFLite variants are bisected on native LiteRT.
+    another engine, else from the fp32 variant of the format. TFLite variants are bisected on native LiteRT,
+    with which the calls of a compiled variant are compared.
 
     \b
     edge-infer verify digits.bundle
@@ -159,7 +164,7 @@ def verify(
         given |= {"--atol, --rtol, --min-sqnr, --min-cosine or --min-top1": limits.is_set}
         sys.exit(verify_generation(bundle, wanted, [flag for flag, value in given.items() if value], as_json=as_json))
     wanted = [variant for variant in wanted if variant.format != "decoder"]
-    examples = _given(bundle, inputs) if inputs else bundle.examples()
+    truth, examples = _given(bundle, inputs) if inputs else ("the fp32 source", bundle.examples())
     if not examples:
         raise InputError(
             f"`{source}` has no golden examples to verify with",
@@ -208,7 +213,7 @@ def verify(
             output.talk(_NOTHING_INSIDE.format(way=one.way))
     judged = [row for row in rows if row.verdict != "skip"]
     output.talk(
-        f"{len(judged) - len(failed)} of {len(judged)} agree with the fp32 source on "
+        f"{len(judged) - len(failed)} of {len(judged)} agree with {truth} on "
         + ("the input" if inputs else f"{len(examples)} golden examples")
         + ("" if not failed else f"; {len(failed)} disagree")
         + ("" if len(judged) == len(rows) else f"; {len(rows) - len(judged)} cannot run there")
@@ -246,19 +251,48 @@ def _show_pipelines(rows: Sequence[PipelineRow]) -> None:
     )
 
 
-def _given(bundle: Bundle, inputs: Sequence[str]) -> list[Example]:
-    """Read the inputs of one call; what is right for them, the fp32 variant says on the exact engine."""
-    plain = [variant for variant in bundle.manifest.variants if variant.precision == "fp32"]
-    for variant in plain:
-        exact = exact_engine(variant.format)
-        if exact and get_backend(exact).availability().ready:
-            with load(bundle, backend=exact, variant=variant.id, device="cpu", strict=True, arrays="tensor") as session:
-                feeds = read_inputs(inputs, session.inputs)
-                return [(feeds, session.run(feeds))]
-    raise InputError(
-        f"`{bundle.manifest.name}` has no fp32 variant that runs here, so nothing says what is right for other inputs",
-        hint="leave --input out: the golden examples hold their outputs",
-    )
+def _given(bundle: Bundle, inputs: Sequence[str]) -> tuple[str, list[Example]]:
+    """Read the inputs of one call, and run the variant that says what is right for them on its exact engine.
+
+    It is the one of most bits; of several the first that gives the golden outputs to the bit, as the source's own file
+    does. Returns what to call it, too.
+    """
+    here = [variant for variant in bundle.manifest.variants if variant.precision in _BY_BITS and _is_ready(variant)]
+    if not here:
+        raise InputError(
+            f"`{bundle.manifest.name}` has no variant that runs on its exact engine here, so nothing says what is "
+            "right for other inputs",
+            hint='pip install "edge-infer[onnxruntime]" or "edge-infer[litert]", or leave --input out: the golden '
+            "examples hold their outputs",
+        )
+    most = min(_BY_BITS.index(variant.precision) for variant in here)
+    best = [variant for variant in here if _BY_BITS.index(variant.precision) == most]
+    golden = bundle.examples()[:1] if len(best) > 1 and most else []
+    variant = next((one for one in best if golden and _gives(bundle, one, *golden[0])), best[0])
+    with _exact(bundle, variant) as session:
+        feeds = read_inputs(inputs, session.inputs)
+        answer = session.run(feeds)
+    return ("the fp32 source" if variant.precision == "fp32" else variant.id), [(feeds, answer)]
+
+
+def _is_ready(variant: Variant) -> bool:
+    exact = exact_engine(variant.format)
+    return bool(exact) and get_backend(exact).availability().ready
+
+
+def _exact(bundle: Bundle, variant: Variant) -> Session:
+    backend = exact_engine(variant.format)
+    return load(bundle, backend=backend, variant=variant.id, device="cpu", strict=True, arrays="tensor")
+
+
+def _gives(bundle: Bundle, variant: Variant, feeds: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> bool:
+    """Tell whether a variant gives golden outputs to the bit."""
+    try:
+        with _exact(bundle, variant) as session:
+            found = session.run(feeds)
+    except EdgeInferError:
+        return False
+    return all(name in found and found[name].tolist() == value.tolist() for name, value in wanted.items())
 
 
 def _engines(asked: Sequence[str], device: str, wanted: list[Variant]) -> list[str]:

@@ -88,6 +88,8 @@ class Program(NamedTuple):
         is_row: Whether a run computes one sample of a free batch: every input and output has the batch first, and the
             samples do not depend on one another.
         state: The variables of the model: a stream keeps them from run to run.
+        operators: Of each call the number of its operator in the source model, for `verify --bisect`; -1 for none.
+            Files of before have none at all.
     """
 
     rounding: str
@@ -100,6 +102,7 @@ class Program(NamedTuple):
     abi: int = 1
     is_row: bool = False
     state: tuple[ProgramState, ...] = ()
+    operators: tuple[int, ...] = ()
 
 
 def to_json(program: Program) -> str:
@@ -119,6 +122,8 @@ def to_json(program: Program) -> str:
         document["row"] = True
     if program.state:
         document["state"] = [list(one) for one in program.state]
+    if program.operators:
+        document["operators"] = list(program.operators)
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -252,7 +257,12 @@ def _program(document: Any) -> Program:
     state = _states(document.get("state", []), constants, image)
     if state and is_row:
         raise ValueError("it has state, and runs one sample of a batch")
-    return Program(rounding, image, constants, inputs, outputs, listed, base, ABI, is_row, state)
+    operators = document.get("operators", [])
+    if not isinstance(operators, list) or len(operators) not in (0, len(listed)):
+        raise ValueError("its operators are not one for each call")
+    if not all(type(one) is int and -1 <= one < MAX_IMAGE_BYTES for one in operators):
+        raise ValueError("its operators are not whole numbers")
+    return Program(rounding, image, constants, inputs, outputs, listed, base, ABI, is_row, state, tuple(operators))
 
 
 def _tensors(document: dict[str, Any], side: str, image: int) -> tuple[ProgramTensor, ...]:

@@ -331,12 +331,12 @@ class _Pull:
                 raise DeltaError(f"The pack needs a base file {digest[:12]} that is not here")
             return _Sealed(device.blob(digest), self._ring) if old.key else device.blob(digest)
 
-        def writer(path: str) -> Callable[[bytes | bytearray], object]:
+        def writer(path: str) -> Callable[[bytes | bytearray | memoryview], object]:
             offset = 0
             disk.remove(made[path])
             disk.write(made[path], b"")
 
-            def write(data: bytes | bytearray) -> None:
+            def write(data: bytes | bytearray | memoryview) -> None:
                 nonlocal offset
                 disk.write(made[path], data, offset)
                 offset += len(data)

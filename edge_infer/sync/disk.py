@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Disk:
     """Changes a file system; nothing is safe from a power cut before `sync` or `replace` returned."""
 
-    def write(self, path: Path, data: bytes | bytearray, offset: int = 0) -> None:
+    def write(self, path: Path, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
         """Write bytes at an offset of a file, which is made where there is none."""
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | NO_FOLLOW, 0o644)
         with os.fdopen(handle, "wb") as file:

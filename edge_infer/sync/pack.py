@@ -89,7 +89,7 @@ def unpack(
     pack: Readable,
     files: Mapping[str, File],
     base: Callable[[str], Base],
-    write: Callable[[str], Callable[[bytes | bytearray], object]],
+    write: Callable[[str], Callable[[bytes | bytearray | memoryview], object]],
     key: Key | None = None,
 ) -> None:
     """Make the files of a pack.
@@ -115,7 +115,7 @@ def _make(
     made: list[tuple[str, list[Step]]],
     files: Mapping[str, File],
     streams: _Streams,
-    write: Callable[[str], Callable[[bytes | bytearray], object]],
+    write: Callable[[str], Callable[[bytes | bytearray | memoryview], object]],
     key: Key | None,
 ) -> None:
     for path, steps in made:

@@ -87,8 +87,8 @@ class Parameter:
             return listed(list(self.choices))
         words = _WORDS[self.kind] if self.length is None else f"a list of {self.length} numbers"
         if self.low is not None and self.high is not None:
-            return f"{words} from {self.low:g} to {self.high:g}"
-        return f"{words} of at least {self.low:g}" if self.low is not None else words
+            return f"{words} from {_short(self.low)} to {_short(self.high)}"
+        return f"{words} of at least {_short(self.low)}" if self.low is not None else words
 
     def _fits(self, value: Any) -> bool:
         if self.kind == "choice":
@@ -158,6 +158,11 @@ def _is_list(value: Any, of: type | tuple[type, ...]) -> bool:
     if not isinstance(value, list) or len(value) > MAX_LIST:
         return False
     return all(isinstance(one, of) and not isinstance(one, bool) for one in value)
+
+
+def _short(number: float) -> str:
+    """Write a number as people do: 1048576, 0.5."""
+    return str(int(number)) if number == int(number) else f"{number:g}"
 
 
 def _shown(value: Any) -> str:

@@ -18,8 +18,8 @@ import onnx
 
 from edge_infer_converters import convert
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from convert_models import minilm, minilm_folder  # type: ignore[import-not-found]
+sys.path.insert(0, str(Path(__file__).parent))
+from minilm_graph import minilm, minilm_folder
 
 
 def main() -> None:

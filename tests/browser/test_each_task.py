@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import json
 import re
 import sys
 from array import array
@@ -23,7 +25,7 @@ from tests.support.browser.pages import BrowserPage, BrowserThread
 from tests.support.tasks.each_task import write_all
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Route
+    from playwright.sync_api import Page, Route
 
 GUIDE = (Path(__file__).parents[2] / "docs/guide/tasks.md").read_text("utf-8")
 BLOCKS = re.findall(r"## (\S+)\n\n```python\n(.*?)```\n\n```js\n(.*?)```", GUIDE, re.DOTALL)
@@ -63,6 +65,32 @@ def test_both_languages_print_the_same(browser: BrowserThread, tmp_path: Path, m
             code = code.replace("console.log(", "said.push(")
             said = page.evaluate(f"async () => {{ const said = []; {code}\n return said; }}")
             assert same(printed.getvalue().strip(), said[0]), (task, printed.getvalue(), said)
+        page.close()
+
+
+@pytest.mark.long
+def test_the_page_of_the_api_has_a_form_for_each_task(browser: BrowserThread, tmp_path: Path) -> None:
+    bundles = write_all(tmp_path)
+    with ServerThread(create_app(bundles)) as server:
+        page = BrowserPage(browser, f"{server.url}/docs")
+
+        def ask(name: str, page: Page) -> str:
+            form = page.locator(f"form[data-predict='v2/models/{name}/predict']")
+            files = form.locator("[type=file]")
+            if files.count():
+                kind = files.get_attribute("accept")
+                files.set_input_files(tmp_path / ("photo.jpg" if kind == "image/*" else "hello.wav"))
+            elif name == "gaps":
+                form.locator("textarea").fill(json.dumps({"inputs": "a bad film"}))
+            form.locator("button").click()
+            said = "form => !['', 'asked'].includes(form.querySelector('output').textContent)"
+            page.wait_for_function(said, arg=form.element_handle())
+            return form.locator("output").inner_text()
+
+        for name in bundles:
+            answer = page.do(functools.partial(ask, name))
+            assert '"error"' not in answer, (name, answer)
+        assert page.console == []
         page.close()
 
 

@@ -67,6 +67,14 @@ def studio(bundles: dict[str, Path]) -> Iterator[str]:
         yield server.url
 
 
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory: pytest.TempPathFactory, bundles: dict[str, Path]) -> Iterator[str]:
+    """Serve the digits in all formats, compiled ones too, beside another model: with a gallery, and a race on it."""
+    made = make_digits_bundle(tmp_path_factory.mktemp("raced") / "digits.bundle")
+    with ServerThread(create_app({"digits": made, "mood": bundles["mood"]}, find_web_root())) as server:
+        yield server.url
+
+
 def text_of(page: Page, selector: str) -> str:
     page.wait_for_selector(selector)
     return page.inner_text(selector)
@@ -201,57 +209,93 @@ def test_each_variant_is_measured_and_proven_here(open_page: Callable[..., Brows
     assert page.console == []
 
 
-def test_engines_race_on_the_first_view_until_it_is_left(
-    open_page: Callable[..., BrowserPage], tmp_path: Path, bundles: dict[str, Path]
-) -> None:
-    made = make_digits_bundle(tmp_path / "digits.bundle")
-    with ServerThread(create_app({"digits": made, "mood": bundles["mood"]}, find_web_root())) as server:
-        page = open_page(server.url, viewport={"width": 360, "height": 800})
+def test_engines_race_on_the_first_view_until_it_is_left(open_page: Callable[..., BrowserPage], raced: str) -> None:
+    page = open_page(raced, viewport={"width": 360, "height": 800})
 
-        page.do(lambda page: page.wait_for_selector(".won", timeout=90_000))
-        lanes = page.do(lambda page: page.locator(".lanes li").all_inner_texts())
-        verdict = page.do(lambda page: page.inner_text(".verdict"))
-        page.do(lambda page: page.click("text=Race again"))
-        page.do(lambda page: page.wait_for_selector("text=starts from nothing"))
-        page.do(lambda page: page.click(".cards a >> nth=1"))
-        page.do(lambda page: page.wait_for_selector(".bars"))
+    page.do(lambda page: page.wait_for_selector(".won", timeout=90_000))
+    lanes = page.do(lambda page: page.locator(".lanes li").all_inner_texts())
+    verdict = page.do(lambda page: page.inner_text(".verdict"))
+    page.do(lambda page: page.click("text=Race again"))
+    page.do(lambda page: page.wait_for_selector("text=starts from nothing"))
+    page.do(lambda page: page.click(".cards a >> nth=1"))
+    page.do(lambda page: page.wait_for_selector(".bars"))
 
-        assert [lane.split()[0] for lane in lanes] == ["compiled", "onnxruntime-web", "LiteRT.js"]
-        said = [text for lane in lanes for text in re.findall("“(.*)”", lane)]
-        assert len(said) == len(lanes)
-        assert len(set(said)) == 1, "one input has one answer"
-        assert re.match(r"(compiled|onnxruntime-web|LiteRT.js) answers first, [\d.]+ times as soon", verdict)
-        assert page.do(no_overflow)
-        assert page.console == []
+    assert [lane.split()[0] for lane in lanes] == ["compiled", "onnxruntime-web", "LiteRT.js"]
+    said = [text for lane in lanes for text in re.findall("“(.*)”", lane)]
+    assert len(said) == len(lanes)
+    assert len(set(said)) == 1, "one input has one answer"
+    assert re.match(r"(compiled|onnxruntime-web|LiteRT.js) answers first, [\d.]+ times as soon", verdict)
+    assert page.do(no_overflow)
+    assert page.console == []
 
 
 def test_a_race_that_is_left_before_it_begins_starts_no_engine(
-    open_page: Callable[..., BrowserPage], tmp_path: Path, bundles: dict[str, Path]
+    open_page: Callable[..., BrowserPage], raced: str
 ) -> None:
-    made = make_digits_bundle(tmp_path / "digits.bundle")
-    with ServerThread(create_app({"digits": made, "mood": bundles["mood"]}, find_web_root())) as server:
-        page = open_page(f"{server.url}/#/inspect")
-        started: list[str] = []
-        page.do(lambda page: page.on("worker", lambda worker: started.append(worker.url)))
-        page.evaluate(
-            """async () => {
-                const { fetch } = globalThis;
-                const isHeld = new Promise((go) => (globalThis.go = go));
-                globalThis.fetch = async (...given) => {
-                    if (String(given[0]).includes("manifest.json")) await isHeld;
-                    return fetch(...given);
-                };
-                location.hash = "#/";
-            }"""
+    page = open_page(f"{raced}/#/inspect")
+    started: list[str] = []
+    page.do(lambda page: page.on("worker", lambda worker: started.append(worker.url)))
+    page.evaluate(
+        """async () => {
+            const { fetch } = globalThis;
+            const isHeld = new Promise((go) => (globalThis.go = go));
+            globalThis.fetch = async (...given) => {
+                if (String(given[0]).includes("manifest.json")) await isHeld;
+                return fetch(...given);
+            };
+            location.hash = "#/";
+        }"""
+    )
+    page.do(lambda page: page.wait_for_selector(".lanes"))
+    page.evaluate("() => { location.hash = '#/inspect'; }")
+    page.do(lambda page: page.wait_for_selector(".stage.drop"))
+
+    page.evaluate("async () => { go(); await new Promise((done) => setTimeout(done, 1000)); }")
+
+    assert started == []
+    assert page.console == []
+
+
+@pytest.mark.long
+def test_memory_stays_flat_over_fifty_switches_of_the_variant(
+    open_page: Callable[..., BrowserPage], raced: str
+) -> None:
+    def switch(page: Page, variant: str) -> None:
+        page.evaluate("document.querySelector('.answer .cost')?.remove()")
+        page.check(f"input[value='{variant}']", force=True)
+        page.wait_for_function(
+            "variant => decodeURIComponent(location.hash).includes(`variant=${variant}`)"
+            " && document.querySelector('.answer .cost') !== null",
+            arg=variant,
         )
-        page.do(lambda page: page.wait_for_selector(".lanes"))
-        page.evaluate("() => { location.hash = '#/inspect'; }")
-        page.do(lambda page: page.wait_for_selector(".stage.drop"))
 
-        page.evaluate("async () => { go(); await new Promise((done) => setTimeout(done, 1000)); }")
+    def memory(page: Page) -> tuple[float, float, int]:
+        session = page.context.new_cdp_session(page)
+        for _ in range(2):
+            session.send("HeapProfiler.collectGarbage")
+        session.send("Performance.enable")
+        found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+        session.detach()
+        return found["JSHeapUsedSize"], found["Nodes"], len(page.workers)
 
-        assert started == []
-        assert page.console == []
+    def work(page: Page) -> tuple[tuple[float, float, int], tuple[float, float, int]]:
+        page.wait_for_selector(".answer .cost")
+        for i in range(6):  # engines and modules come, once
+            switch(page, ("compiled/fp32", "onnx/fp32", "tflite/fp32")[i % 3])
+        before = memory(page)
+        for i in range(50):
+            switch(page, ("compiled/fp32", "onnx/fp32", "tflite/fp32")[i % 3])
+        return before, memory(page)
+
+    # Without the table of costs, which fills meanwhile where it is seen.
+    page = open_page(f"{raced}/#/models/digits", reduced_motion="reduce", viewport={"width": 1280, "height": 500})
+    before, after = page.do(work)
+
+    print(f"heap {before[0] / 1e6:.2f} to {after[0] / 1e6:.2f} MB, nodes {before[1]:.0f} to {after[1]:.0f}")
+    assert after[0] - before[0] < 1e6
+    assert after[1] - before[1] <= 50
+    assert after[2] == before[2]
+    assert page.console == []
 
 
 @pytest.mark.long

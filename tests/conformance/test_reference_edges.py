@@ -183,3 +183,73 @@ def test_an_element_type_that_is_not_known_is_named(write_model: WriteModel) -> 
 
     with pytest.raises(edge_infer.UnsupportedModel, match="the element type 99 is not known"):
         edge_infer.load(write_model(content), backend="reference")
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+def test_a_linear_classifier_of_one_row_gives_two_scores_as_onnxruntime_does(
+    transform: str, write_model: WriteModel
+) -> None:
+    node = helper.make_node(
+        "LinearClassifier",
+        ["x"],
+        ["label", "scores"],
+        domain="ai.onnx.ml",
+        classlabels_ints=[5, 7],
+        coefficients=[0.3, 0.1],
+        intercepts=[0.05],
+        post_transform=transform,
+    )
+    graph = helper.make_graph(
+        [node],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [
+            helper.make_tensor_value_info("label", TensorProto.INT64, ["n"]),
+            helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 2]),
+        ],
+    )
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    path = write_model(helper.make_model(graph, opset_imports=sets, ir_version=8).SerializeToString())
+    x = np.array([[1, 2], [-0.5, 0.3], [-3, -1]], "f4")
+
+    ours, theirs = (
+        edge_infer.load(path, backend=name, arrays="numpy").run({"x": x}) for name in ("reference", "onnxruntime")
+    )
+
+    np.testing.assert_array_equal(ours["label"], theirs["label"])
+    np.testing.assert_allclose(ours["scores"], theirs["scores"], atol=1e-6)
+
+
+PATTERNS = [
+    (r"www\.[\w.-]+\.\bcom\b", "www.google.com", True),
+    (r"(\W|^)[\w.\-]{0,25}@(yahoo|gmail)\.com(\W|$)", "account@gmail.com", True),
+    (r"(\d{1,3}\.){3}\d{1,3}", "10.2.33.4", True),
+    (r"(?i)(?:ab)+[]c]?", "ABab]", True),
+    (r"(?P<name>a|b)\.x*?", "a.xxy", False),
+    (r"(a+)+b", "a" * 40, "repeats what can be read in several ways"),
+    (r"(a|a)*b", "a" * 40, "repeats what can be read in several ways"),
+    (r"(a?){40}a{40}", "a" * 40, "a text of 40 characters"),
+    (r"a*a*a*a*b", "a" * 500, "a text of 500 characters"),
+    (r"(a*)\1", "aa", "expected the syntax of RE2"),
+    (r"(?=a)a", "a", "expected the syntax of RE2"),
+    (r"(", "a", "is no pattern"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "wanted"), PATTERNS)
+def test_a_pattern_takes_a_bounded_time(pattern: str, text: str, wanted: object, write_model: WriteModel) -> None:
+    node = helper.make_node("RegexFullMatch", ["x"], ["y"], pattern=pattern)
+    graph = helper.make_graph(
+        [node],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.STRING, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.BOOL, [1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    with edge_infer.load(write_model(model.SerializeToString()), backend="reference") as session:
+        given = {"x": np.array([text], object)}
+        if isinstance(wanted, bool):
+            assert session.run(given)["y"].tolist() == [wanted]
+        else:
+            with pytest.raises(edge_infer.ExecutionError, match=str(wanted)):
+                session.run(given)

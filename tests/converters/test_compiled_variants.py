@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +14,10 @@ from onnx import helper
 import edge_infer
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import Manifest
+from edge_infer.cli import main_here
+from edge_infer.cli.bisect import judged_way, other_way
 from edge_infer.errors import ConversionError, InputError, UnsupportedModel
+from edge_infer.formats.program import call_arguments, read_compiled
 from edge_infer.runtime.options import LoadOptions
 from edge_infer.runtime.selection import choices
 from edge_infer_converters import convert
@@ -230,3 +235,50 @@ class Sized:
     def __init__(self, wasm: bytes, multiply_accumulates: int) -> None:
         self.wasm = wasm
         self.multiply_accumulates = multiply_accumulates
+
+
+def _with_wrong_weights(bundle: Path, variant: str) -> None:
+    """Change the signs of some weights of the second layer."""
+    file = bundle / Bundle.open(bundle).manifest.variant(variant).file
+    content = bytearray(file.read_bytes())
+    model = read_compiled(bytes(content))
+    layers = [call for call in model.program.calls if call[0].startswith("convolution")]
+    arguments = call_arguments(model.constants, *layers[1])
+    start = bytes(content).index(bytes(model.constants)) + arguments.tensors["weights"]
+    for i in range(start, start + 64):
+        content[i] = (256 - content[i]) % 256
+    file.write_bytes(content)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    entry = next(one for one in manifest["files"] if one["path"] == file.relative_to(bundle).as_posix())
+    entry["sha256"] = hashlib.sha256(content).hexdigest()
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_compiled_variant_is_compared_call_by_call(
+    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bisected(*arguments: str) -> Any:
+        given = ["verify", str(bundle), "--variant", "compiled/int8", "--backend", "compiled", "--bisect", "--json"]
+        monkeypatch.setattr(sys, "argv", ["edge-infer", *given, *arguments])
+        with pytest.raises(SystemExit):
+            main_here()
+        return json.loads(capsys.readouterr().out)["bisections"]
+
+    (right,) = bisected("--against", "tflite/int8")
+    _with_wrong_weights(bundle, "compiled/int8")
+    (wrong,) = bisected()
+
+    assert right["first_difference"] is None
+    assert right["compared"] >= 3
+    assert wrong["against"]["variant"] == "tflite/int8"
+    assert wrong["first_difference"]["operator"] == "FULLY_CONNECTED"
+    assert 1 < wrong["compared"] <= right["compared"]
+    assert all(value > 30 for value in wrong["first_difference"]["inputs"].values()), "what it reads was right"
+
+
+def test_a_compiled_variant_is_compared_with_its_tflite_file_alone(bundle: Path) -> None:
+    found = Bundle.open(bundle)
+    way = judged_way(found.manifest.variant("compiled/int8"), "compiled", "auto")
+
+    with pytest.raises(UnsupportedModel, match="`tflite/int8`"):
+        other_way(found, way, "onnx/fp32")

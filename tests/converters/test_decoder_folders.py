@@ -280,7 +280,11 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path: Path, case: str) -> 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"calibration": "data.npz"}, "without --calibration"),
+        ({"evaluation": "data.npz"}, "without --eval"),
+        ({"min_sqnr": 20.0}, "without --max-loss, --min-sqnr"),
+        ({"max_loss": "1%"}, "needs a text"),
+        ({"precision": "mixed"}, "within a budget"),
+        ({"calibration": "nothing.txt"}, "cannot be read"),
         ({"labels": "labels.txt", "format": "onnx"}, "without --labels and --format"),
         ({"target": "pi"}, "without --target"),
         ({"precision": "int8-dynamic"}, "no precision `int8-dynamic`"),

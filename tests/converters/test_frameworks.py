@@ -96,6 +96,14 @@ def of_a_key():
     import jax
     return (lambda key: key), (jax.random.key(0),)
 
+def of_a_scalar():
+    import jax.numpy as jnp
+    return (lambda output: {"output": jnp.sin(output)}), (np.float32(3),)
+
+def of_bfloat16():
+    import jax.numpy as jnp
+    return jnp.sin, (jnp.ones((2, 3), jnp.bfloat16),)
+
 def unknown_operation():
     import jax.numpy as jnp
     return (lambda x: jnp.linalg.qr(x)[0]), (np.ones((2, 4, 4), np.float32),)
@@ -155,7 +163,8 @@ def test_a_layer_that_calls_one_engine_is_told_with_the_other_way(tmp_path: Path
 
 @pytest.mark.long
 def test_functions_of_jax_give_what_they_give_in_jax(tmp_path: Path) -> None:
-    nnx, linen, scanned = opened(tmp_path, "jax", "models:flax_nnx", "models:flax_linen", "models:scanned")
+    names = ["flax_nnx", "flax_linen", "scanned", "of_a_scalar"]
+    nnx, linen, scanned, scalar = opened(tmp_path, "jax", *(f"models:{name}" for name in names))
 
     assert nnx == "jax; image float32 ('batch', 8, 8, 1); output float32 ('batch', 3)"
     assert linen == (
@@ -163,15 +172,17 @@ def test_functions_of_jax_give_what_they_give_in_jax(tmp_path: Path) -> None:
         "classes float32 ('batch', 'sequence', 3)"
     )
     assert scanned == "jax; x float32 ('batch', 6); output float32 ('batch', 6)"
+    assert scalar == "jax; output float32 (); output_out float32 ()"
 
 
 @pytest.mark.long
 def test_what_is_no_function_of_arrays_is_told_with_what_to_return(tmp_path: Path) -> None:
-    wrong = ["without_example", "of_a_key", "unknown_operation", "of_one_batch"]
-    example, key, operation, baked = opened(tmp_path, "jax", *(f"models:{name}" for name in wrong))
+    wrong = ["without_example", "of_a_key", "of_bfloat16", "unknown_operation", "of_one_batch"]
+    example, key, half, operation, baked = opened(tmp_path, "jax", *(f"models:{name}" for name in wrong))
 
     assert "without example inputs | return function, (example,)" in example
     assert "`key` of `models:of_a_key` is PRNGKeyArray, expected an array of numbers" in key
+    assert "`x` of `models:of_bfloat16` is of bfloat16, expected an array of numbers" in half
     assert "jax2onnx cannot export `models:unknown_operation`: qr" in operation
     assert "fixes the batch of `x` to 3, which jax does not" in baked
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -11,11 +12,12 @@ from onnx import helper
 
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import Variant
-from edge_infer.errors import ConversionError, IntegrityError
+from edge_infer.errors import ConversionError, InputError, IntegrityError
 from edge_infer_converters.bundle_writer import BundleWriter
 from edge_infer_converters.passes.graphs import infer_shapes_in, nbytes_of, without_weights
 from edge_infer_converters.passes.sessions import session_of
 from edge_infer_converters.sources.onnx import load
+from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.writers import onnx as onnx_writer
 from tests.support import limited, real_models, zoo
 from tests.support.converters.engines import random_feeds, run_onnx
@@ -72,6 +74,77 @@ def test_a_conversion_takes_little_more_memory_than_its_model(tmp_path: Path) ->
     grown = peak(8) - peak(2)
 
     assert grown / (6 * 4 * 2048 * 2048) < MOST_OF_A_MODEL
+
+
+def write_tower(folder: Path, count: int) -> Path:
+    """Write a chain of products, 64 MB each in one file of weights, which is sparse: a diagonal takes little room."""
+    width, nbytes = 4096, 4 * 4096 * 4096
+    rng = np.random.default_rng(0)
+    weights, nodes = [], []
+    with (folder / "weights.bin").open("wb") as file:
+        file.truncate(count * nbytes)
+        for i in range(count):
+            for row, value in enumerate(rng.uniform(0.9, 1.1, width).astype(np.float32)):
+                file.seek(i * nbytes + 4 * (row * width + row))
+                file.write(value.tobytes())
+            tensor = onnx.TensorProto(name=f"w{i}", data_type=onnx.TensorProto.FLOAT, dims=[width, width])
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            for key, said in (("location", "weights.bin"), ("offset", str(i * nbytes)), ("length", str(nbytes))):
+                tensor.external_data.add(key=key, value=said)
+            weights.append(tensor)
+            nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]))
+    first, last = ([zoo.value(name, ["batch", width])] for name in ("x0", f"x{count}"))
+    graph = helper.make_graph(nodes, "tower", first, last, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "tower.onnx").write_bytes(model.SerializeToString())
+    return folder / "tower.onnx"
+
+
+@pytest.mark.long
+def test_weights_of_more_than_2_gb_are_read_one_at_a_time(tmp_path: Path) -> None:
+    """The conversion takes at most 1.5 times the file and 500 MB, and every variant runs with its weights beside it."""
+    path = write_tower(tmp_path, 33)
+    nbytes = 33 * 4 * 4096 * 4096
+    most = 1.5 * nbytes + 500e6
+    np.savez(tmp_path / "x.npz", x0=np.random.default_rng(0).normal(0, 1, (2, 4096)).astype(np.float32))
+    options = ("--precision", "fp32,fp16,int8-dynamic,int8", "--format", "onnx", "--eval", str(tmp_path / "x.npz"))
+    command = ("convert", str(path), "-o", str(tmp_path / "tower.bundle"), *options)
+
+    done = limited.run((*real_models.EDGE_INFER, *command), seconds=1500, memory_bytes=16 * 10**9)
+
+    assert done.code == 0, done.err
+    assert done.peak_bytes <= most
+    assert "int8 is not made of a model with more than 2 GB" in done.err
+    bundle = Bundle.open(tmp_path / "tower.bundle")
+    assert [one.id for one in bundle.manifest.variants] == ["onnx/fp32", "onnx/fp16", "onnx/int8-dynamic"]
+    plain, half, small = bundle.manifest.variants
+    assert (plain.external, half.external) == (("onnx/model.onnx_data",), ("onnx/model_fp16.onnx_data",))
+    assert small.external == ()
+    checked = limited.run((*real_models.EDGE_INFER, "verify", str(tmp_path / "tower.bundle")), seconds=1500)
+    assert checked.code == 0, checked.err
+    assert checked.peak_bytes <= most
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"layout": "nhwc"}, "would need all of them"),
+        ({"opset": 18}, "would need all of them"),
+        ({"bind": {"x0": 1.0}}, "would need all of them"),
+    ],
+)
+def test_what_needs_all_weights_in_memory_is_refused_of_more_than_2_gb(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = write_tower(tmp_path, 1)
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].dims[:] = [4096, 2**18]
+    model.graph.initializer[0].external_data[2].value = str(2**32)
+    os.truncate(tmp_path / "weights.bin", 2**32)  # sparse: it takes no room
+    path.write_bytes(model.SerializeToString())
+
+    with pytest.raises(InputError, match=said):
+        load(path, SourceOptions()._replace(**change))
 
 
 def test_a_large_model_runs_with_its_weights_in_a_file() -> None:

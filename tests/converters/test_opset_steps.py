@@ -118,3 +118,32 @@ def test_two_branches_may_store_other_axes_by_one_name(as_node: bool) -> None:
 
     for is_down in (True, False):
         np.testing.assert_allclose(result(converted, [x, np.array(is_down)]), x.sum(0 if is_down else 1), rtol=1e-6)
+
+
+def split(size: int | str) -> onnx.ModelProto:
+    """Make a model that cuts rows into four parts, of which the last may be smaller."""
+    names = [f"y{i}" for i in range(4)]
+    graph = helper.make_graph(
+        [helper.make_node("Split", ["x"], names, axis=1, num_outputs=4)],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, size])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, None]) for name in names],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+@pytest.mark.parametrize("opset", [17, 13, 11])
+@pytest.mark.parametrize("size", [7, 8])
+def test_a_split_into_uneven_parts_names_their_sizes_before_set_18(opset: int, size: int) -> None:
+    x = floats(2, size)
+
+    def parts(model: onnx.ModelProto) -> list[Any]:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        return [part.tolist() for part in session.run(None, {"x": x})]
+
+    assert parts(to_opset(split(size), opset)) == parts(split(size))
+
+
+def test_a_split_along_an_unknown_size_is_refused_before_set_18() -> None:
+    with pytest.raises(ConversionError, match="a Split into parts of which the last may be smaller"):
+        to_opset(split("n"), 17)

@@ -279,7 +279,8 @@ def test_the_names_and_defaults_of_the_options_stay() -> None:
         "--shape": None, "--dynamic": None,
         "--bind": None, "--layout": "onnx", "--tflite-io": None, "--keep-names": False,
         "--allow-baked": False, "--opset": None,
-        "--report": None, "--prune-dead-channels": False, "--prune": None, "--transport": None, "--goldens": None,
+        "--layers": False, "--report": None, "--prune-dead-channels": False, "--prune": None, "--transport": None,
+        "--goldens": None,
             "--drift/--no-drift": True, "--keep-all": False,
         "--cache/--no-cache": True, "--force": False,
     }  # fmt: skip

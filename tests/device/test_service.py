@@ -8,21 +8,22 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
+from edge_infer.bundle.sealed import KeyRing, write_key
 from edge_infer.cli import cli
-from edge_infer.errors import InputError
+from edge_infer.errors import EncryptedError, InputError
 from edge_infer.platform.systemd import Watchdog, answers, notify, watchdog_s
 from edge_infer.tools.device.service import Service, unit_text
 from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.support.model_files import WriteModel
 
@@ -42,9 +43,10 @@ def checked(tmp_path: Path, service: Service) -> str:
     [
         Service("digits", ("serve", "/srv/digits.bundle")),
         Service("cam-1", ("serve", '/srv/my "models" at 100%/$x/current', "--port", "80"), "pi", "1G", 30, True),
+        Service("digits", ("serve", "/srv/digits.bundle"), key_file=Path("/etc/weights-100%.key")),
         Service("digits", ("watch", "https://example.org/store/digits", "--into", "/var/lib/edge-infer/digits")),
     ],
-    ids=["plain", "odd-path", "store"],
+    ids=["plain", "odd-path", "key", "store"],
 )
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, service: Service) -> None:
     assert checked(tmp_path, service) == "0"
@@ -82,6 +84,8 @@ def test_systemd_rates_the_sandbox_as_safe(tmp_path: Path) -> None:
         Service("digits", ("serve",), memory_max="lots"),
         Service("digits", ("serve", "a\nExecStart=/bin/sh")),
         Service("digits", ("serve",), watchdog_s=1),
+        Service("digits", ("serve",), key_file=Path("/etc/a\nExecStart=/bin/sh")),
+        Service("digits", ("serve",), key_file=Path("/etc/a key")),
     ],
 )
 def test_what_would_break_out_of_its_line_is_refused(service: Service) -> None:
@@ -104,6 +108,26 @@ def test_the_command_writes_the_unit_and_says_what_to_type(tmp_path: Path, write
     assert f"serve {model} --host 127.0.0.1 --port 8080" in text
     assert "\nUser=pi\n" in text
     assert "\nMemoryMax=128M\n" in text
+
+
+def test_a_key_file_is_a_credential_that_the_service_finds(
+    tmp_path: Path, write_model: WriteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, written = write_model(zoo.mlp()), tmp_path / "weights.key"
+    key = write_key(written)
+    words = ["device", "install-service", str(model), "--key", str(written), "--dry-run"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    assert f"\nLoadCredential=edge-infer.key:{written}\n" in done.output
+    given = tmp_path / "credentials"  # what systemd makes of that line
+    given.mkdir()
+    (given / "edge-infer.key").write_bytes(written.read_bytes())
+    (given / "edge-infer.key").chmod(0o440)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(given))
+    assert [one.name for one in KeyRing.of(None).keys] == [key.name]
+    written.chmod(0o440)
+    with pytest.raises(EncryptedError, match="read by others"):
+        KeyRing.of(written)
 
 
 def test_a_dry_run_prints_the_unit_of_a_store_and_writes_nothing(tmp_path: Path) -> None:

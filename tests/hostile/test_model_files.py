@@ -151,12 +151,26 @@ def test_a_file_too_large_for_protobuf_is_refused_unread(tmp_path: Path) -> None
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
 
-def test_weights_too_large_for_protobuf_are_refused_unread(tmp_path: Path) -> None:
+def test_of_a_file_of_weights_that_is_too_large_what_the_model_needs_is_read(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(external("weights.bin"))
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(2**31)  # sparse: it takes no room
+
+    model = source.load(tmp_path / "model.onnx")
+
+    assert model.in_files is None
+    assert model.nbytes < 2**16
+
+
+def test_a_tensor_of_more_than_its_file_is_refused_unread(tmp_path: Path) -> None:
+    def change(proto: onnx.ModelProto) -> None:
+        proto.graph.initializer[0].dims[:] = [2**20, 2**20]
+
+    (tmp_path / "model.onnx").write_bytes(changed(external("weights.bin"), change))
     with (tmp_path / "weights.bin").open("wb") as file:
         file.truncate(2**31)
 
-    with pytest.raises(ConversionError, match=r"has 2147\d{6} bytes with its weights, expected at most"):
+    with pytest.raises(ConversionError, match=r"has 4398046511104 bytes at 0 of `weights.bin`, which has 2147483648"):
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
     assert not (tmp_path / "out.bundle").exists()

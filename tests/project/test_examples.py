@@ -46,6 +46,13 @@ NAMES = [
 ]
 
 
+def test_examples_stand_alone() -> None:
+    """Whoever copies the folder has all of an example: nothing of the benchmarks or the tests."""
+    foreign = [path for path in EXAMPLES.rglob("*.py") if re.search(r"benchmarks|from tests", path.read_text("utf-8"))]
+
+    assert foreign == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_help_says_what_an_example_does_and_how_to_start_it(name: str, tmp_path: Path) -> None:

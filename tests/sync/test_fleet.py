@@ -13,13 +13,17 @@ from urllib.request import urlopen
 
 import pytest
 
+from edge_infer.errors import ExecutionError, NotReleasedError, TrialError
 from edge_infer.sync.client import Pulled, pull
 from edge_infer.sync.device import DeviceStore
-from edge_infer.sync.follow import Server
+from edge_infer.sync.follow import Server, reported
+from edge_infer.sync.publish import publish
+from edge_infer.sync.repository import Repository
 from tests.support.soak import rounds
+from tests.support.sync.publisher import write_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.support.sync.publisher import Publisher
 
@@ -95,3 +99,41 @@ def test_every_device_of_a_fleet_is_updated_and_the_server_stays_small(
     assert fleet["totals"][0]["updates"] >= 2 * DEVICES
     assert after - before < 20
     print(f"{DEVICES} devices: the server has {before:.0f} MB after the first round, {after:.0f} MB after the second")
+
+
+def test_a_fleet_whose_first_devices_fail_is_halted_before_its_second_look(
+    publisher: Publisher, serving: tuple[subprocess.Popen[str], str], tmp_path: Path
+) -> None:
+    """Every device is in the roll-out's first step: those that look after the halt take nothing, then or later."""
+    _, url = serving
+    tried: list[int] = []
+
+    def failing(number: int) -> None:
+        tried.append(number)
+        raise ExecutionError("this version does not run here")
+
+    def look(number: int, check: Callable[[], None]) -> str:
+        device = DeviceStore(tmp_path / f"devices/{number}")
+        server = Server(url, device, "linear")
+        one = reported(
+            lambda: pull(f"{url}/store", "linear", device, lambda _path: check(), is_halted=server.is_halted), server
+        )
+        try:
+            return one().version
+        except NotReleasedError:
+            return "held"
+        except TrialError:
+            return "failed"
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        assert set(pool.map(lambda number: look(number, lambda: None), range(DEVICES))) == {"1"}
+        bundle = write_version(publisher.bundles / "2", 2)
+        publish(bundle, Repository(publisher.folder), publisher.keys, share=9999)  # all but one of 10,000
+        first = list(pool.map(lambda number: look(number, lambda: failing(number)), range(DEVICES)))
+        so_far = len(tried)
+        second = list(pool.map(lambda number: look(number, lambda: failing(number)), range(DEVICES)))
+    assert first.count("failed") == so_far
+    assert 3 <= so_far < DEVICES
+    assert len(tried) == so_far, "a device took a version after the halt"
+    assert "2" not in {*first, *second}
+    print(f"{DEVICES} devices: {so_far} tried the version before the halt, none at the second look")

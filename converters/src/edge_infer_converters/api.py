@@ -54,6 +54,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     keep_names: bool = False,
     allow_baked: bool = False,
     opset: int | None = None,
+    layers: bool = False,
     report: FilePath | None = None,
     prune_dead_channels: bool = False,
     prune: str | float | None = None,

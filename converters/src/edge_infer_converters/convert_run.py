@@ -81,7 +81,6 @@ def convert(
 ) -> Conversion:
     """Run a recipe; `api.convert` documents the arguments and errors."""
     reporter = reporter or LogReporter()
-    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
     version = checked_version(version)
     times = read_device_times(measured) if measured is not None else None
     _check_output(output)
@@ -108,6 +107,7 @@ def convert(
             source=opened.source,
             license=license,
         )
+    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
     with BundleWriter(output, force=force, source=opened.source, license=license) as writer:
         prepared = prepare(
             opened.place, recipe, reporter, name=opened.name, task=task, preprocess=preprocess, labels=labels

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.manifest import Variant
-from edge_infer.errors import EdgeInferError
+from edge_infer.errors import AccuracyError, EdgeInferError, InputError
 from edge_infer.generation import vectors
 from edge_infer.generation.config import BLOCK
 from edge_infer.generation.weight_file import Encoded, write_weight_file
@@ -16,15 +17,16 @@ from edge_infer_converters.bundle_writer import BundleWriter, checked_name, chec
 from edge_infer_converters.conversion import DecoderConversion, DecoderVariant
 from edge_infer_converters.generation_options import check_options
 from edge_infer_converters.measure import generation_vectors
+from edge_infer_converters.measure.perplexity import perplexity, read_windows
 from edge_infer_converters.measure.variant_quality import describe_machine
 from edge_infer_converters.report.reporter import step
+from edge_infer_converters.search.mixed_decoder import most_trials, part_of, search
 from edge_infer_converters.sources.decoder.origin import Origin
 from edge_infer_converters.writers.decoder.spool import Spool
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Mapping, Sequence
 
     from edge_infer.generation.weight_file import Encoding
     from edge_infer_converters.recipe import Recipe
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 TASK = "text-generation"
 #: The preferred first.
 PRECISIONS: dict[str, Encoding] = {"int4": "int4", "int8": "int8", "fp16": "f16", "fp32": "f32"}
+MIXED = "mixed"
 _USUAL = ("int4", "int8")
+_TRIAL = "trial.safetensors"
 
 
 def convert(
@@ -60,7 +64,8 @@ def convert(
         recipe: What to make: its precisions, and nothing else.
         name: The model's name; that of the folder or the file where it is None.
         version: The model's version.
-        given: Further options by their flag; those that are not None are refused, but for the task of generation.
+        given: Further options by their flag; those that are not None are refused, but for the task of generation and
+            `--calibration`, a text.
         force: Whether to replace a bundle that is there.
         reporter: The receiver of progress and warnings.
         source: Where the model came from, for the manifest.
@@ -71,13 +76,18 @@ def convert(
         UnsupportedModel: The model, or its tokenizer, has a feature that is not supported.
         InputError: An option does not apply to decoders.
         BundleError: The output exists or cannot be written.
+        AccuracyError: Nothing keeps `--max-loss`.
     """
-    asked = check_options("A model that generates text", recipe, given, (TASK,), PRECISIONS)
+    words = (MIXED, *PRECISIONS)
+    asked = check_options("A model that generates text", recipe, given, (TASK,), words, measures=True)
+    text, most = given.get("--calibration"), recipe.budget.max_loss
+    _check_budget(asked, has_text=text is not None, most=most)
     with ExitStack() as stack:
         writer = stack.enter_context(BundleWriter(output, force=force, source=source, license=license))
         origin = stack.enter_context(Origin(place))
         described, tokens, tensors, nbytes, forget_pages = origin.contents
-        config, precisions = described.config, asked or _usual(tensors)
+        config, precisions = described.config, asked or (_usual(tensors) if most is None else (MIXED,))
+        windows = None if text is None else read_windows(Path(str(text)), tokens, config.context)
         for note in described.notes:
             reporter.warn(note, "")
         for note, hint in tokens.notes:
@@ -89,15 +99,20 @@ def convert(
         spool = stack.enter_context(Spool(writer.folder))
         with reporter.progress(f"Encoding {', '.join(precisions)}", parameters) as advance:
             for tensor in tensors:
-                wanted = [encoding_of(tensor, precision) for precision in precisions]
+                wanted = [one for precision in precisions for one in _encodings_of(tensor, precision)]
+                wanted += ["f32"] if windows is not None else []
                 spool.add(tensor, list(dict.fromkeys(wanted)), advance)
                 forget_pages()
         for path, data in tokens.files.items():
             writer.add(path, data)
-        variants = [_write(writer, described, tensors, spool, precision) for precision in precisions]
-        for one in variants:
-            detail = f"{one.nbytes / 1e6:.1f} MB, weights {_decibels(one.sqnr_db)}"
-            reporter.talk(step("Converted", f"{one.variant.id:<12}", detail))
+        weights = _Weights(writer, described, tensors, spool, windows)
+        variants = [one for precision in precisions if (one := weights.variant(precision, most, reporter)) is not None]
+        if not variants:
+            raise AccuracyError(
+                f"No variant of {', '.join(precisions)} keeps a loss of {most:.2%}",
+                hint=f"--precision {MIXED},fp16, or a larger --max-loss",
+                expected=most,
+            )
         model = (checked_name(name, origin.name), checked_version(version))
         _write_manifest(writer, model, variants, tokens)  # the decoder is opened by it
         try:
@@ -113,7 +128,7 @@ def convert(
             writer.size,
             (),
             {},
-            "nothing: a decoder's weights are encoded without data",
+            "nothing: a decoder's weights are encoded without data" if windows is None else f"perplexity on {text}",
             decoders=tuple(variants),
             architecture=config.architecture,
             parameters=parameters,
@@ -156,25 +171,108 @@ def _say_requantized(tensors: Sequence[SourceTensor], precisions: Sequence[str],
         )
 
 
-def _write(
-    writer: BundleWriter, described: Described, tensors: Sequence[SourceTensor], spool: Spool, precision: str
-) -> DecoderVariant:
-    """Write the weight file of a variant."""
-    file = f"decoder/model_{precision}.safetensors"
-    chosen = [(one.name, encoding_of(one, precision)) for one in tensors]
-    path = writer.folder / file
-    path.parent.mkdir(exist_ok=True)
-    rotations = [
-        (f"rope.{kind}", Encoded("f32", one.shape, one.astype("<f4").tobytes()))
-        for kind, one in described.rotations.items()
-    ]
-    write_weight_file(path, described.config, [*rotations, *spool.encoded(chosen)])
-    spool.forget_pages()
-    nbytes = writer.adopt(file)
-    places = [spool.places[one] for one in chosen]
-    signal, error = sum(one.signal for one in places), sum(one.error for one in places)
-    sqnr_db = math.inf if error == 0 else 10 * math.log10(signal / error) if signal else 0.0
-    return DecoderVariant(Variant(f"decoder/{precision}", "decoder", precision, file), nbytes, sqnr_db)
+def _check_budget(asked: Collection[str], *, has_text: bool, most: float | None) -> None:
+    """Refuse a budget without a text, and a search without a budget."""
+    if most is not None and not has_text:
+        raise InputError("--max-loss needs a text to measure perplexity on", hint="--calibration FILE.txt")
+    if MIXED in asked and most is None:
+        raise InputError(
+            "`mixed` is searched within a budget of perplexity", hint="--calibration FILE.txt --max-loss 1%"
+        )
+
+
+def _encodings_of(tensor: SourceTensor, precision: str) -> tuple[Encoding, ...]:
+    """Return how a variant may store a tensor."""
+    if precision != MIXED:
+        return (encoding_of(tensor, precision),)
+    return tuple(dict.fromkeys(_mixed(tensor, small) for small in ((), (part_of(tensor.name),))))
+
+
+def _mixed(tensor: SourceTensor, small: Collection[str]) -> Encoding:
+    """Return how a tensor is stored where some parts have 4 bits; here the embedding and the head may too."""
+    usual = encoding_of(tensor, "int8")
+    return "int4" if usual == "int8" and part_of(tensor.name) in small else usual
+
+
+class _Weights:
+    """Writes the weight files of variants, and measures them where there is a text."""
+
+    def __init__(
+        self,
+        writer: BundleWriter,
+        described: Described,
+        tensors: Sequence[SourceTensor],
+        spool: Spool,
+        windows: Sequence[Sequence[int]] | None,
+    ) -> None:
+        self._writer, self._described, self._tensors = writer, described, tensors
+        self._spool, self._windows = spool, windows
+        self._base = None if windows is None else self._trial({one.name: "f32" for one in tensors})
+
+    def variant(self, precision: str, most: float | None, reporter: Reporter) -> DecoderVariant | None:
+        """Write a variant; None for one that loses more than it may.
+
+        Raises:
+            AccuracyError: A search finds nothing within the budget.
+        """
+        if precision == MIXED:
+            chosen = self._searched(most or 0.0, reporter)
+        else:
+            chosen = {one.name: encoding_of(one, precision) for one in self._tensors}
+        file = f"decoder/model_{precision}.safetensors"
+        path = self._writer.folder / file
+        path.parent.mkdir(exist_ok=True)
+        self._write(path, chosen)
+        found = None if self._windows is None else perplexity(path, self._windows)
+        loss = None if found is None or self._base is None else found / self._base - 1
+        if most is not None and loss is not None and not loss <= most:
+            path.unlink()
+            said = f"{precision} loses {loss:.2%} of perplexity, more than {most:.2%}: it is left out"
+            reporter.warn(said, f"--precision {MIXED} finds the smallest within the budget")
+            return None
+        places = [self._spool.places[one] for one in chosen.items()]
+        signal, error = sum(one.signal for one in places), sum(one.error for one in places)
+        sqnr_db = math.inf if error == 0 else 10 * math.log10(signal / error) if signal else 0.0
+        variant = Variant(f"decoder/{precision}", "decoder", precision, file)
+        made = DecoderVariant(variant, self._writer.adopt(file), sqnr_db, found, loss)
+        detail = f"{made.nbytes / 1e6:.1f} MB, weights {_decibels(sqnr_db)}"
+        if loss is not None:
+            detail += f", perplexity {found:.4g} ({loss:+.2%})"
+        reporter.talk(step("Converted", f"{variant.id:<12}", detail))
+        return made
+
+    def _searched(self, most: float, reporter: Reporter) -> dict[str, Encoding]:
+        sizes: dict[str, int] = {}
+        for one in self._tensors:
+            if _mixed(one, (part_of(one.name),)) == "int4":
+                sizes[part_of(one.name)] = sizes.get(part_of(one.name), 0) + math.prod(one.shape) // 2
+
+        def chosen(small: Collection[str]) -> dict[str, Encoding]:
+            return {one.name: _mixed(one, small) for one in self._tensors}
+
+        with reporter.progress("Searching the parts that take 4 bits", most_trials(len(sizes))) as advance:
+            small = search(
+                sizes, lambda parts: self._trial(chosen(parts)), (self._base or math.inf) * (1 + most), advance
+            )
+        reporter.talk(step("Searched", MIXED, f"{len(small)} of {len(sizes)} parts in 4 bits, the others in 8"))
+        return chosen(small)
+
+    def _trial(self, chosen: Mapping[str, Encoding]) -> float:
+        """Measure weights by a file that does not stay."""
+        path = self._writer.folder / _TRIAL
+        try:
+            self._write(path, chosen)
+            return perplexity(path, self._windows or ())
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _write(self, path: Path, chosen: Mapping[str, Encoding]) -> None:
+        rotations = [
+            (f"rope.{kind}", Encoded("f32", one.shape, one.astype("<f4").tobytes()))
+            for kind, one in self._described.rotations.items()
+        ]
+        write_weight_file(path, self._described.config, [*rotations, *self._spool.encoded(chosen.items())])
+        self._spool.forget_pages()
 
 
 def _write_manifest(

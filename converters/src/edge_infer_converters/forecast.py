@@ -18,6 +18,7 @@ from edge_infer_converters.passes import weight_only
 from edge_infer_converters.passes.graphs import nbytes_of
 from edge_infer_converters.passes.ranges import METHODS
 from edge_infer_converters.search import bit_allocation, dynamic, mixed_onnx
+from edge_infer_converters.search.static_layers import CALLS as STATIC_CALLS
 from edge_infer_converters.writers import onnx as onnx_writer
 from edge_infer_converters.writers.encode import AUTO_CALLS
 from edge_infer_converters.writers.tflite.quantize import weights as tflite_weights
@@ -134,7 +135,7 @@ def forecast(
     own = prepared.model.own_file(prepared.source_id)
     cleaned = prepared.release()
     model = own if own is not None and prepared.model.format == "tflite" else onnx_writer.write(cleaned)
-    multiplies, scale = _operations(model, prepared.model.format, data)
+    multiplies, scale = _operations(model, prepared.model.format, data, in_files=prepared.model.in_files is not None)
     so_far = time.perf_counter() - started
     job = _Job(prepared, recipe, cleaned, len(data.calls), len(ranges.calls), call_s * scale)
     left_out = prepared.left_out.reasons | job.without_weights()
@@ -169,9 +170,9 @@ def _probe(prepared: Prepared, data: CalibrationSet) -> float:
     return min(times)
 
 
-def _operations(model: bytes, format_: str, data: CalibrationSet) -> tuple[int | None, float]:
+def _operations(model: bytes, format_: str, data: CalibrationSet, *, in_files: bool) -> tuple[int | None, float]:
     """Return the multiply-adds of the first call, and those of the mean call as a multiple of them."""
-    if len(model) > _MAX_COUNTED:
+    if in_files or len(model) > _MAX_COUNTED:
         return None, 1.0
     shapes = [{name: array.shape for name, array in call.items()} for call in data.calls]
     step = max(1, len(shapes) // _MOST_SHAPES)
@@ -191,13 +192,15 @@ class _Job:
         self._data = data
         self._ranges = ranges
         self._call_s = call_s
-        self._base = nbytes_of(cleaned)
-        is_float = prepared.model.precision == "fp32"
+        is_large = prepared.model.in_files is not None  # the model lacks the values of its weights
+        self._base = prepared.model.nbytes if is_large else nbytes_of(cleaned)
+        is_float = prepared.model.precision == "fp32" and not is_large
         self._weights = weight_only.weights_of(weight_only.prepare(cleaned)) if is_float and self._base else ()
 
     def without_weights(self) -> dict[str, str]:
         """Say which variants in fewer bits cannot be made: those of a float model without weights."""
-        if self._weights or self._prepared.model.precision != "fp32":
+        model = self._prepared.model
+        if self._weights or model.precision != "fp32" or model.in_files is not None:
             return {}
         smaller = [plan.id for plan in self._prepared.left if plan.format == "onnx" and plan.precision != "fp32"]
         return dict.fromkeys(smaller, "The model has no float32 weights to make smaller")
@@ -226,6 +229,7 @@ class _Job:
         if self._prepared.model.precision == "fp32" and word in ("int8", "int8-reduced", "int8x16"):
             tries = len(METHODS) if plan.format == "onnx" and self._recipe.calibrate == "auto" else 1
             extra = tries * min(self._ranges, AUTO_CALLS) if tries > 1 else 0
+            extra += len(self._weights) * STATIC_CALLS if self._recipe.measures_layers else 0
             method = f" by {self._recipe.calibrate}" if plan.format == "onnx" else ""
             return f"ranges from {self._ranges} samples{method}", tries * self._ranges + extra, tries
         return "as the source says" if word == self._prepared.model.precision else "weights alone", 0, 1
@@ -266,7 +270,11 @@ class _Job:
             return self._tflite_bytes(_graph_of(self._prepared), plan.precision)
         return self._onnx_bytes(plan)
 
-    def _onnx_bytes(self, plan: VariantPlan) -> tuple[int, int]:
+    def _onnx_bytes(self, plan: VariantPlan) -> tuple[int, int] | None:
+        if self._prepared.model.in_files is not None:
+            shares = {"fp32": 1.0, "fp16": 0.5, "int8": 0.25}
+            return (round(self._base * shares[plan.precision]),) * 2 if plan.precision in shares else None
+
         def least(weight: Any, allowed: Sequence[str]) -> int:
             return min(int(weight.nbytes(one)) for one in weight.encodings if one in ("fp32", *allowed))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, listed
+from edge_infer_converters.measure.budget import Budget
 from edge_infer_converters.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _OPTIONS = {
     "is_cached": "--no-cache",
     "keep_names": "--keep-names",
     "prunes": "--prune-dead-channels",
+    "measures_layers": "--layers",
     "prunes_weak": "--prune",
     "transport": "--transport",
     "goldens": "--goldens",
@@ -29,7 +31,13 @@ _OPTIONS = {
 
 
 def check_options(
-    what: str, recipe: Recipe, given: Mapping[str, object], tasks: Collection[str], precisions: Collection[str]
+    what: str,
+    recipe: Recipe,
+    given: Mapping[str, object],
+    tasks: Collection[str],
+    precisions: Collection[str],
+    *,
+    measures: bool = False,
 ) -> tuple[str, ...]:
     """Return the precisions that are asked for, none where none is, and refuse what does not apply.
 
@@ -39,17 +47,20 @@ def check_options(
         given: Further options by their flag; None where one was left out.
         tasks: The tasks that `--task` may name.
         precisions: The precisions that can be made, the preferred first.
+        measures: Whether `--calibration` and `--max-loss` mean something to it.
 
     Raises:
         InputError: An option does not apply, or a precision cannot be made.
     """
-    task, usual = given.get("--task"), Recipe()
-    refused = [flag for flag, value in given.items() if value is not None and not (flag == "--task" and task in tasks)]
+    task, usual = given.get("--task"), Recipe(budget=Budget(max_loss=recipe.budget.max_loss if measures else None))
+    kept = (*(("--task",) if task in tasks else ()), *(("--calibration",) if measures else ()))
+    refused = [flag for flag, value in given.items() if value is not None and flag not in kept]
     refused += [flags for name, flags in _OPTIONS.items() if getattr(recipe, name) != getattr(usual, name)]
     if refused:
         raise InputError(
             f"{what} is converted as its folder says, without {' and '.join(refused)}",
-            hint=f"--precision, --name, --model-version, --force and --task apply; tasks are {listed(list(tasks))}",
+            hint=f"--precision, --name, --model-version, --force{', --calibration, --max-loss' if measures else ''} "
+            f"and --task apply; tasks are {listed(list(tasks))}",
             options=refused,
         )
     wanted, allowed = recipe.precisions or (), list(precisions)

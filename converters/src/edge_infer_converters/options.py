@@ -88,7 +88,7 @@ OPTIONS = (
         "calibration",
         "Typical inputs, for the ranges of int8: .npz .npy .safetensors, a folder of .npy or .npz files or images, or "
         "module:function that yields samples. With a pipeline raw data too: a folder of images or sounds, .csv or "
-        ".jsonl.",
+        ".jsonl. For a model that generates text: a text, on which perplexity is measured.",
     ),
     _recipe(
         "calibrate",
@@ -146,7 +146,8 @@ OPTIONS = (
     _recipe(
         "max_loss",
         "str | float | None",
-        "The share of the metric that may be lost on --eval: 1% or 0.01.",
+        "The share of the metric that may be lost on --eval: 1% or 0.01. For a model that generates text: how much "
+        "more perplexity may be on --calibration.",
         unit="SHARE",
     ),
     _recipe("min_sqnr", "float | None", "The least signal-to-noise ratio of the outputs, in dB.", unit="DB"),
@@ -229,6 +230,12 @@ OPTIONS = (
         "allow_baked", "bool", "Keep a decision or a size that an export took from its example inputs.", default=False
     ),
     _recipe("opset", "int | None", "Write ONNX's operator set N instead of the source's own.", unit="N"),
+    _recipe(
+        "layers",
+        "bool",
+        "Measure the layers of static int8 too, each alone in 8 bits: they join the table of layers, worst first.",
+        default=False,
+    ),
     _file("report", "Also write an HTML page about the conversion, such as report.html."),
     _recipe("prune_dead_channels", "bool", "Remove channels that are the same for every input.", default=False),
     _recipe(

@@ -42,6 +42,7 @@ class Recipe:
         is_cached: Whether a search keeps its figures for the next, in the user's cache folder.
         keep_names: Whether tensors inside a TFLite file keep their names.
         prunes: Whether channels that are the same for every input are removed first.
+        measures_layers: Whether the layers of static int8 are measured, each alone.
         prunes_weak: Up to which share of each layer's channels `onnx/mixed` may lack; 0 for none.
         transport: What `onnx/mixed` is made small for: `palette` for the wire, or empty for the file.
         keeps_reference: Whether the bundle keeps what its data look like, to find drift.
@@ -59,6 +60,7 @@ class Recipe:
     is_cached: bool = True
     keep_names: bool = False
     prunes: bool = False
+    measures_layers: bool = False
     prunes_weak: float = 0.0
     transport: str = ""
     keeps_reference: bool = True
@@ -102,6 +104,7 @@ class Recipe:
             calibrate=one.calibrate,
             is_cached=one.cache,
             prunes=one.prune_dead_channels,
+            measures_layers=one.layers,
             prunes_weak=(parse_share(one.prune) if isinstance(one.prune, str) else one.prune) or 0.0,
             transport=one.transport or "",
             keeps_reference=one.drift,

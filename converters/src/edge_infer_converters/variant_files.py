@@ -15,11 +15,14 @@ from edge_infer_converters.search.dynamic import DynamicSearch
 from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, said_of
 from edge_infer_converters.search.mixed_tflite import TFLiteSearch
 from edge_infer_converters.search.pruning import prune_within
+from edge_infer_converters.search.static_layers import static_layers
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.compiled.writer import check_size
 from edge_infer_converters.writers.encode import Encoded, apart_of, encode, encode_tflite, needs_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import onnx
 
     from edge_infer.tensors.tensor import TensorSpec
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite import FloatGraph
 
     Specs = tuple[TensorSpec, ...]
+
+#: The variants that compute in int8 with ranges from calibration data.
+_STATIC = ("onnx/int8", "tflite/int8")
 
 
 class VariantFiles:
@@ -117,6 +123,8 @@ class VariantFiles:
             note = f", {encoded.note}" if encoded.note else ""
             self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{nbytes / 1000:.1f} kB{note}"))
             del encoded  # the next variant needs the memory
+        if self._recipe.measures_layers:
+            self._measure_layers(cleaned, [variant.id for variant, _ in made])
         order = [plan.id for plan in prepared.plans]
         made.sort(key=lambda one: order.index(one[0].id))
         if not made:
@@ -125,6 +133,17 @@ class VariantFiles:
                 hint="leave --precision, --format and --target out, to see what can be made",
             )
         return made
+
+    def _measure_layers(self, cleaned: onnx.ModelProto, made: Sequence[str]) -> None:
+        """Measure the layers of static int8, once for both formats: their scales are of the same kinds."""
+        model = self._prepared.model
+        static = [id_ for id_ in made if id_ in _STATIC]
+        if not static or model.precision != "fp32" or model.format != "onnx" or model.in_files is not None:
+            hint = "--precision int8, of a float model in ONNX that fits into memory"
+            self._reporter.warn("No static int8 was made whose layers --layers could measure", hint)
+            return
+        layers = static_layers(cleaned, self._ranges.calls, self._reporter)
+        self.layers |= dict.fromkeys(static, layers)
 
     def _encoded(self, plan: VariantPlan, cleaned: onnx.ModelProto) -> Encoded:
         """Make the file of one plan."""

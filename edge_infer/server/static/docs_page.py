@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from html import escape
 from math import prod
 from shlex import quote
@@ -17,6 +18,7 @@ from edge_infer.errors import EdgeInferError
 from edge_infer.server.ingestion.model_paths import root_path
 from edge_infer.server.responses import NO_CACHE, json_answer
 from edge_infer.server.static.openapi import OPERATIONS, openapi
+from edge_infer.server.static.task_forms import forms
 from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from edge_infer.bundle.manifest import Manifest
     from edge_infer.server.execution.lifecycle import Engine
     from edge_infer.tensors.tensor import TensorSpec
 
@@ -60,6 +63,7 @@ class DocumentationRoutes:
         loaded = {model.name: model.inputs for model in self._engine.active()}
         server = str(request.base_url.replace(path=f"{root_path(request.scope)}/"))
         example = escape(await asyncio.to_thread(self._example, server, loaded))
+        asked = await asyncio.to_thread(lambda: forms(self._manifests()))
         rows = "".join(
             f"<tr><td><code>{one.method.upper()}</code><td><code>{escape(one.path)}</code><td>{escape(one.summary)}"
             for one in OPERATIONS
@@ -71,10 +75,17 @@ class DocumentationRoutes:
             f"<h1>edge-infer {edge_infer.__version__}</h1><p>The Open Inference Protocol, version 2. Models: {models}. "
             'For machines: <a href="openapi.json">/openapi.json</a>. Many requests at once: the WebSocket '
             '<code>/v2/models/NAME/stream</code>. What happens now: <a href="dashboard">/dashboard</a>.</p>'
-            f"<pre>{example}</pre><table>{rows}</table>",
+            f"<pre>{example}</pre>{asked}<table>{rows}</table>",
             200,
             NO_CACHE,
         )
+
+    def _manifests(self) -> list[tuple[str, Manifest]]:
+        found = []
+        for name in self._repository.names():
+            with suppress(EdgeInferError):
+                found.append((name, self._repository.get(name).bundle().manifest))
+        return found
 
     def _example(self, server: str, loaded: Mapping[str, Sequence[TensorSpec]]) -> str:
         """Write the command that runs the first model whose inputs are known: it can be copied and typed."""

@@ -11,10 +11,12 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer.bundle.sealed import CREDENTIAL
 from edge_infer.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _USER = r"[a-z_][a-z0-9_-]{0,31}"
@@ -43,7 +45,7 @@ CacheDirectory=edge-infer
 Environment=EDGE_INFER_CACHE=%C/edge-infer
 Environment=PYTHONUNBUFFERED=1
 UMask=0027
-
+{key}
 MemoryMax={memory_max}
 TasksMax=64
 
@@ -82,6 +84,7 @@ class Service(NamedTuple):
         memory_max: The most memory, as systemd writes it: `256M`; the kernel ends the service beyond it.
         watchdog_s: After how many seconds without a sign of life it is restarted.
         needs_devices: Whether it may open devices: a camera, a GPU.
+        key_file: The key file of encrypted weights, which systemd reads as root and gives to the service alone.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Service(NamedTuple):
     memory_max: str = "256M"
     watchdog_s: int = 60
     needs_devices: bool = False
+    key_file: Path | None = None
 
     @property
     def unit(self) -> str:
@@ -123,7 +127,20 @@ def unit_text(service: Service, program: Sequence[str] | None = None) -> str:
         user="DynamicUser=yes" if service.user is None else f"User={service.user}",
         memory_max=service.memory_max,
         private_devices="no" if service.needs_devices else "yes",
+        key="" if service.key_file is None else f"LoadCredential={CREDENTIAL}:{_credential_path(service.key_file)}\n",
     )
+
+
+def _credential_path(path: Path) -> str:
+    """Write a path as `LoadCredential` reads it."""
+    text = str(path.absolute())
+    if re.search(r"[\s\"'\\]", text):
+        raise InputError(
+            f"The path {text!r} has a space, a quote or a backslash, which `LoadCredential` cannot hold",
+            hint="sudo install -m 600 KEYFILE /etc/edge-infer.key",
+            got=text,
+        )
+    return text.replace("%", "%%")
 
 
 def own_program() -> list[str]:

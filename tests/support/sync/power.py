@@ -35,7 +35,7 @@ class CutDisk(Disk):
             raise self._stop()
         self.changes += 1
 
-    def write(self, path: Path, data: bytes | bytearray, offset: int = 0) -> None:
+    def write(self, path: Path, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
         self._count()
         super().write(path, data, offset)
         self._unsynced[path.stat().st_dev, path.stat().st_ino] = None

@@ -72,7 +72,8 @@ export class WorkerClient {
       const end = () => {
         const directive = forbiddenBy();
         const said = event.message ? `: ${event.message}` : directive ? ": the page's policy forbids it" : "; one of its modules could not be loaded";
-        const hint = directive ? `let the page's Content-Security-Policy say \`${directive} 'self' blob:\`` : "reload the page";
+        const missing = event.message ? "reload the page" : "is the server there? load again when it is; after `keepOffline()` a page needs none";
+        const hint = directive ? `let the page's Content-Security-Policy say \`${directive} 'self' blob:\`` : missing;
         this.close(new InferError(`The worker \`${name}\` failed${said}`, "backend_unavailable", { hint }));
       };
       // Why a policy forbids it is told apart, at about the same time.

@@ -11,7 +11,7 @@ from onnx import helper, version_converter
 
 from edge_infer.errors import ConversionError, listed
 from edge_infer_converters.passes.graphs import opset_of
-from edge_infer_converters.passes.opset_steps import bring_to
+from edge_infer_converters.passes.opset_steps import SPLIT_SINCE, bring_to
 
 #: The first IR version whose initializers need not be inputs too; ONNX Runtime has read it since 1.0.
 _MIN_IR = 4
@@ -44,6 +44,10 @@ def to_opset(model: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
     left = ["its functions"] if model.functions else bring_to(converted, opset)
     if opset < _SOFT_SINCE <= opset_of(model) and {"Softmax", "LogSoftmax"}.intersection(left):
         raise _refused(model, opset, "a softmax over an axis before the last, for which ONNX's adapter is wrong")
+    if opset < SPLIT_SINCE <= opset_of(model) and "Split" in left:
+        raise _refused(
+            model, opset, "a Split into parts of which the last may be smaller, along an axis of unknown size"
+        )
     try:
         if left:
             converted.CopyFrom(version_converter.convert_version(model, opset))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Operators whose meaning changed in a version though their form did not.
 _CHANGED = {"Resize": 11, "GroupNormalization": 21}
+#: The first operator set whose Split may cut into a last part that is smaller.
+SPLIT_SINCE = 18
 #: Operators that are over one axis from a version on.
 _SOFT, _SOFT_SINCE = ("Softmax", "LogSoftmax", "Hardmax"), 13
 #: What two versions take where an attribute is left out: its name, the first version of the later, and both.
@@ -62,16 +64,18 @@ _MOVED = {
 def bring_to(model: onnx.ModelProto, opset: int) -> list[str]:
     """Change a model in place for another operator set; return the operators that could not be brought there."""
     own, fresh = opset_of(model), FreshNames(names_in(model.graph))
-    ranks = _ranks(model)
+    shapes = _shapes(model)
+    ranks = {name: len(shape) for name, shape in shapes.items()}
     left = []
     for node, stored in _with_stored(model.graph, {}):
         if node.domain not in ("", "ai.onnx"):
             continue
         _spell(node, own, opset)
+        has_sizes = _name_sizes(node, own, opset, model.graph, stored, fresh, shapes)
         _move(node, own, opset, model.graph, stored, fresh)
         _resize(node, own, opset, model.graph, fresh)
         is_soft = node.op_type in _SOFT and min(own, opset) < _SOFT_SINCE <= max(own, opset)
-        if (is_soft and not _soften(node, own, ranks)) or not _fits(node, own, opset):
+        if not has_sizes or (is_soft and not _soften(node, own, ranks)) or not _fits(node, own, opset):
             left.append(node.op_type)
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx"):
@@ -144,11 +148,42 @@ def _move(
                 node.input[moved.place] = ""
             while node.input and not node.input[-1]:
                 node.input.pop()
-    if node.op_type == "Split" and own < 18 <= opset and len(node.input) < 2:
+    if node.op_type == "Split" and own < SPLIT_SINCE <= opset and len(node.input) < 2:
         node.attribute.append(helper.make_attribute("num_outputs", len(node.output)))
-    if node.op_type == "Split" and opset < 18 <= own:
-        for one in [one for one in node.attribute if one.name == "num_outputs"]:
-            node.attribute.remove(one)  # parts of one size: what sets before know alone, and the engine checks
+
+
+def _name_sizes(
+    node: onnx.NodeProto,
+    own: int,
+    opset: int,
+    graph: onnx.GraphProto,
+    stored: dict[str, onnx.TensorProto],
+    fresh: FreshNames,
+    shapes: dict[str, list[int]],
+) -> bool:
+    """Write the sizes of a Split whose last part is smaller, as sets before 18 want them; tell whether that is done.
+
+    Sets before 18 cut into parts of one size where no sizes are given.
+    """
+    if node.op_type != "Split" or not opset < SPLIT_SINCE <= own:
+        return True
+    count = next((one.i for one in node.attribute if one.name == "num_outputs"), 0)
+    for one in [one for one in node.attribute if one.name == "num_outputs"]:
+        node.attribute.remove(one)
+    if not count:
+        return True
+    axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
+    shape = shapes.get(node.input[0])
+    if shape is None or shape[axis] < 1:
+        return False
+    part = -(-shape[axis] // count)
+    sizes = [part] * (count - 1) + [shape[axis] - part * (count - 1)]
+    if sizes[-1] != part:
+        tensor = numpy_helper.from_array(np.array(sizes, np.int64), fresh(f"{node.output[0]}/split"))
+        graph.initializer.append(tensor)
+        stored[tensor.name] = tensor
+        node.input.append(tensor.name)
+    return True
 
 
 def _soften(node: onnx.NodeProto, own: int, ranks: dict[str, int]) -> bool:
@@ -164,9 +199,9 @@ def _soften(node: onnx.NodeProto, own: int, ranks: dict[str, int]) -> bool:
     return True
 
 
-def _ranks(model: onnx.ModelProto) -> dict[str, int]:
-    """Return the rank of each value of the outer graph, as far as inference finds it."""
-    if not any(node.op_type in _SOFT for node in model.graph.node):
+def _shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+    """Return the shape of each value of the outer graph, as far as inference finds it; a free size is 0."""
+    if not any(node.op_type in (*_SOFT, "Split") for node in model.graph.node):
         return {}
     light, _ = without_weights(model)
     try:
@@ -174,7 +209,7 @@ def _ranks(model: onnx.ModelProto) -> dict[str, int]:
     except Exception:  # then such a softmax is left to ONNX's own adapters
         return {}
     values = [one for one in (*graph.input, *graph.value_info, *graph.output) if one.type.tensor_type.HasField("shape")]
-    return {one.name: len(one.type.tensor_type.shape.dim) for one in values}
+    return {one.name: [dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in values}
 
 
 def _resize(node: onnx.NodeProto, own: int, opset: int, graph: onnx.GraphProto, fresh: FreshNames) -> None:

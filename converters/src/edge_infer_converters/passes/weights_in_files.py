@@ -88,10 +88,13 @@ class WeightsInFiles(Mapping[str, TensorProto]):
         """Let a session read the tensors where they lie; return what must live as long as it."""
         import onnxruntime
 
-        names = list(self)
-        values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(self.array(name))) for name in names]
-        options.add_external_initializers(names, values)
-        return [values]
+        kept: list[object] = []
+        for name in self:
+            view = np.asarray(self.array(name))
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(view)
+            options.add_initializer(name, value)
+            kept += (view, value)
+        return kept
 
     def refer(self, model: onnx.ModelProto, location: str) -> onnx.ModelProto:
         """Return a copy whose large initializers refer to a file, as `write` writes it."""
@@ -127,6 +130,17 @@ class WeightsInFiles(Mapping[str, TensorProto]):
             yield np.fromfile(place.file, dtype, size, offset=place.offset + start * dtype.itemsize)
 
 
+def nbytes_in_files(tensor: TensorProto) -> int:
+    """Return how many bytes a tensor has outside of its model, -1 where its type or dimensions are not possible."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return 0
+    try:
+        itemsize = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except KeyError:
+        return -1
+    return prod(tensor.dims) * itemsize if min(tensor.dims, default=0) >= 0 else -1
+
+
 def read_apart(model: onnx.ModelProto, folder: Path, name: str) -> WeightsInFiles:
     """Take the references to large external tensors out of a model, in place, and return where their values lie.
 
@@ -153,12 +167,8 @@ def read_apart(model: onnx.ModelProto, folder: Path, name: str) -> WeightsInFile
         file = folder / entries.get("location", "")
         offset = int(entries.get("offset") or 0) if (entries.get("offset") or "0").isdecimal() else -1
         held = sizes.setdefault(file, file.stat().st_size)
-        try:
-            itemsize = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-        except KeyError:
-            itemsize = 0
-        size = prod(tensor.dims) * itemsize
-        if not itemsize or offset < 0 or min(tensor.dims, default=0) < 0 or offset + size > held:
+        size = nbytes_in_files(tensor)
+        if size < 0 or offset < 0 or offset + size > held:
             raise ConversionError(
                 f"`{tensor.name}` of `{name}` has {size} bytes at {offset} of `{file.name}`, which has {held}",
                 hint="copy or export the weights again",

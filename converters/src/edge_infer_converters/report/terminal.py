@@ -103,15 +103,19 @@ def print_layers(conversion: Conversion) -> None:
 
 
 def print_decoders(conversion: DecoderConversion) -> None:
-    """Print the variants of a model that generates text: how large they are, and how near their weights."""
+    """Print the variants of a model that generates text: how large they are, how near their weights, what they lose."""
     columns = ["variant", "size", "bits a weight", "weights sqnr"]
     rows = [
-        (
+        [
             one.variant.id,
             output.size(one.nbytes),
             f"{one.nbytes * 8 / max(conversion.parameters, 1):.2f}",
             decibels(one.sqnr_db),
-        )
+        ]
         for one in conversion.decoders
     ]
+    if any(one.loss is not None for one in conversion.decoders):
+        columns += ["perplexity", "loss"]
+        for row, one in zip(rows, conversion.decoders, strict=True):
+            row += [f"{one.perplexity:.4g}", f"{one.loss:+.2%}"]
     output.table(columns, rows, right=columns[1:])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge_infer.errors import ConversionError
+from edge_infer.errors import ConversionError, listed
 from edge_infer_converters.sources.made import first_of, libraries_of
 from edge_infer_converters.sources.sklearn import of_estimator
 from edge_infer_converters.sources.table import describe
@@ -42,6 +43,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         ConversionError: onnxmltools is not installed, or does not know the estimator.
     """
     estimator: Any = first_of(made)
+    refuse_categories(estimator, where)
     unnamed = estimator
     library = "xgboost" if type(estimator).__module__.startswith("xgboost") else "lightgbm"
     try:
@@ -63,6 +65,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         else:
             unnamed = _unnamed(estimator)
             model = tools.convert_xgboost(unnamed, **arguments)
+            _right_classes(model, _booster(estimator))
     except Exception as error:  # onnxmltools raises what its parts raise
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConversionError(
@@ -78,6 +81,29 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     describe(model, answering(estimator), library, _features(estimator))
     path.write_bytes(model.SerializeToString())
     return of_estimator(library, answering(unnamed), _features(estimator), path)
+
+
+def refuse_categories(estimator: Any, where: str) -> None:
+    """Refuse a booster that was fitted on categories of pandas: its export would take their numbers for amounts.
+
+    Raises:
+        ConversionError: It was.
+    """
+    booster = (
+        estimator.get_booster() if hasattr(estimator, "get_booster") else getattr(estimator, "booster_", estimator)
+    )
+    names = getattr(booster, "feature_name", None) or getattr(booster, "feature_names", None)
+    names = list(names() if callable(names) else names or ())
+    kinds = getattr(booster, "feature_types", None) or ()
+    found = [names[i] if i < len(names) else str(i) for i, kind in enumerate(kinds) if kind == "c"]
+    known = getattr(booster, "pandas_categorical", None)
+    if found or known:
+        values = f" ({listed([str(one) for one in known[0]][:4])} ...)" if known else ""
+        raise ConversionError(
+            f"`{where}` was fitted on categories of pandas{f' in {listed(found)}' if found else ''}{values}, which its "
+            "export does not know",
+            hint="HistGradientBoostingClassifier(categorical_features='from_dtype').fit(frame, y) keeps the categories",
+        )
 
 
 class LightBooster:
@@ -143,6 +169,21 @@ def _round_down(model: Any, booster: Any) -> None:
         for place, key in enumerate(list(keys)):
             if exact.get(key, key[2]) < key[2]:
                 values[place] = float(np.nextafter(np.float32(key[2]), np.float32(-np.inf)))
+
+
+def _right_classes(model: Any, booster: Any) -> None:
+    """Give the trees of a forest their classes, in place: onnxmltools takes them in turn, XGBoost says them."""
+    trees = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"].get("model", {}).get("tree_info", [])
+    for node in model.graph.node:
+        attributes = {attribute.name: attribute for attribute in node.attribute}
+        if node.op_type != "TreeEnsembleClassifier" or not any(trees):
+            continue
+        for place, tree in enumerate(list(attributes["class_treeids"].ints)):
+            attributes["class_ids"].ints[place] = trees[tree]
+
+
+def _booster(estimator: Any) -> Any:
+    return estimator.get_booster() if hasattr(estimator, "get_booster") else getattr(estimator, "booster_", estimator)
 
 
 def _unnamed(estimator: Any) -> Any:

@@ -148,7 +148,13 @@ def _trials(framework: Framework, fixed: Mapping[str, Sequence[bool]]) -> list[t
     if floats:
         trials.append(("zeros", {**examples, **{name: np.zeros_like(value) for name, value in floats.items()}}, ""))
         trials.append(("ones", {**examples, **{name: np.ones_like(value) for name, value in floats.items()}}, ""))
-        trials.append(("the negated example inputs", {**examples, **{n: -value for n, value in floats.items()}}, ""))
+        trials.append(
+            (
+                "the negated example inputs",
+                {**examples, **{n: np.negative(value, out=np.empty_like(value)) for n, value in floats.items()}},
+                "",
+            )
+        )
     batched = {name: value for name, value in examples.items() if value.ndim and 0 in framework.sizes.get(name, (0,))}
     if batched:
         wider = {name: np.resize(value, (len(value) + 1, *value.shape[1:])) for name, value in batched.items()}

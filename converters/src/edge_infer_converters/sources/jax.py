@@ -79,6 +79,7 @@ def export(
             f"`{where}` does not run on its example inputs: {first_line(error)}",
             hint="of a Flax Linen module: return functools.partial(module.apply, variables), (example,)",
         ) from error
+    names = [f"{name}_out" if name in examples else name for name in names]  # a name of ONNX has one value
     asked = axes_of(dynamic, specs_of(examples))
     free = {n: {**asked.get(n, {}), **_free(value), **more.get(n, {})} for n, value in examples.items()}
     said: list[str] = []
@@ -159,13 +160,16 @@ def _examples(function: Any, given: Any, where: str) -> dict[str, np.ndarray]:
     named = dict(given) if isinstance(given, dict) else dict(zip(_names(function, len(given)), given, strict=True))
     examples: dict[str, np.ndarray] = {}
     for name, value in named.items():
+        kind = type(value).__name__
         try:
             examples[name] = np.asarray(jnp.asarray(value))
         except (TypeError, ValueError):
             examples[name] = np.empty(0, object)
+        else:
+            kind = f"of {examples[name].dtype}" if examples[name].dtype.kind == "V" else kind
         if examples[name].dtype.kind not in "biuf":
             raise ConversionError(
-                f"The example input `{name}` of `{where}` is {type(value).__name__}, expected an array of numbers",
+                f"The example input `{name}` of `{where}` is {kind}, expected an array of numbers that numpy has",
                 hint="bind keys and trees of parameters: return functools.partial(function, parameters), (example,)",
             )
         if examples[name].ndim and len(examples[name]) == 1:  # a batch of one would be taken for a constant

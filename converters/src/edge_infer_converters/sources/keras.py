@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,10 @@ _HEADS = {".keras": b"PK\x03\x04", ".h5": b"\x89HDF\r\n\x1a\n", ".hdf5": b"\x89H
 
 #: Keras before it ran the lambdas of .h5 files, whatever `safe_mode` said, and read other files that these name.
 _SAFE = (3, 13, 2)
+#: Layers that Keras itself makes only where TensorFlow is installed: they turn texts and names into numbers.
+_OF_TENSORFLOW = ("TextVectorization", "StringLookup", "IntegerLookup", "Hashing", "HashedCrossing")
+#: The most bytes of the description in a `.keras` file.
+_MAX_CONFIG = 64 * 2**20
 #: Layers that take levels divide them by 255, or by half of it.
 _LEVELS_SCALE = 0.05
 
@@ -68,6 +73,8 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
             f"`{place.name}` is not a {place.suffix} file: it begins with {start!r}",
             hint="save it again: model.save('model.keras')",
         )
+    if place.suffix == ".keras":
+        _refuse_lookups(place)
     _need(("keras", "torch", "onnxscript"), f"Reading {place.suffix}")
     if "keras" not in sys.modules:  # without a choice it would look for TensorFlow
         os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -90,6 +97,44 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
         exported = Path(folder, f"{place.stem}.onnx")
         framework = export(model, exported, place.name, options.opset, options.dynamic)
         return onnx_source.load_export(exported, framework, place.name, options)
+
+
+def _refuse_lookups(place: Path) -> None:
+    """Refuse a `.keras` file with layers that Keras makes with TensorFlow alone, before Keras says less.
+
+    Raises:
+        ConversionError: It names the layer, and what to do.
+    """
+    try:
+        with zipfile.ZipFile(place) as archive, archive.open("config.json") as file:
+            document = json.loads(file.read(_MAX_CONFIG))
+        found = next(_lookups(document), None)
+    except (OSError, KeyError, ValueError, RecursionError, zipfile.BadZipFile):
+        return  # Keras says what is wrong with it
+    if found is None:
+        return
+    kind, name = found
+    raise ConversionError(
+        f"`{place.name}` has the layer `{name}` ({kind}), which Keras makes only where TensorFlow is installed, and "
+        "which no operator of ONNX does",
+        hint="cut the model behind the layer and give its words with --preprocess: docs/guide/pipeline_sources.md, "
+        "`Texts and names of Keras`",
+        layer=name,
+        got=kind,
+    )
+
+
+def _lookups(document: Any) -> Iterator[tuple[str, str]]:
+    """Give the class and the name of each layer of `_OF_TENSORFLOW`."""
+    if isinstance(document, dict):
+        config = document.get("config")
+        if document.get("class_name") in _OF_TENSORFLOW and isinstance(config, dict):
+            yield document["class_name"], str(config.get("name", ""))
+        for one in document.values():
+            yield from _lookups(one)
+    elif isinstance(document, list):
+        for one in document:
+            yield from _lookups(one)
 
 
 def _what_to_do(place: Path, said: str) -> str:

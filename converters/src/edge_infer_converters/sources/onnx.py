@@ -33,7 +33,7 @@ from edge_infer_converters.passes.prune_channels import prune_channels
 from edge_infer_converters.passes.quantized_weights import store_quantized_weights
 from edge_infer_converters.passes.sessions import LARGE_BYTES, session_of
 from edge_infer_converters.passes.unfuse import unfuse
-from edge_infer_converters.passes.weights_in_files import WeightsInFiles, read_apart
+from edge_infer_converters.passes.weights_in_files import WeightsInFiles, nbytes_in_files, read_apart
 from edge_infer_converters.sources.bindings import bind_inputs
 from edge_infer_converters.sources.dynamic import axes_of, check_free, sizes_of
 from edge_infer_converters.sources.foreign import refuse
@@ -437,7 +437,8 @@ def _load_external(proto: onnx.ModelProto, path: Path) -> tuple[int, WeightsInFi
             )
     nbytes = sum((folder / name).stat().st_size for name in names)
     if path.stat().st_size + nbytes > MAX_BYTES:  # protobuf cannot hold it, and memory need not
-        return nbytes, read_apart(proto, folder, path.name)
+        nbytes = sum(nbytes_in_files(tensor) for tensor in tensors_of(proto.graph))
+        return nbytes, read_apart(proto, folder, path.name) or None
     if names:
         try:
             onnx.load_external_data_for_model(proto, str(folder))

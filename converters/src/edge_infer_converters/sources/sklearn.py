@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _OPSET = 20
 _MAX_SAID = 200
 _ROWS = 64
+_CALIBRATE_LAST = "calibrate the last step alone: make_pipeline(columns, CalibratedClassifierCV(classifier)).fit(x, y)"
 #: The methods that an output may be of, the likelier first.
 _METHODS = ("predict_proba", "predict", "transform", "decision_function", "score_samples")
 
@@ -66,6 +67,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
             "Exporting from scikit-learn needs skl2onnx, which is not installed",
             hint='pip install "edge-infer-converters[sklearn]"',
         ) from error
+    _refuse_inner_texts(estimator, where)
     read = read_columns(estimator, int(estimator.n_features_in_))
     made, columns = (estimator, None) if read is None else read
     made = _without_flattening(made, is_copy=read is not None)
@@ -93,6 +95,8 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         raise _refusal(estimator, where, error, skl2onnx.__version__) from error
     if _has_turned_scores(made):
         _turn(model.graph)
+    if type(_last(made)).__name__ == "QuadraticDiscriminantAnalysis":
+        _flatten(model.graph)
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.shape.dim:
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
@@ -103,9 +107,36 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
 
 def _has_turned_scores(estimator: Any) -> bool:
     """Tell whether skl2onnx gives the scores of an estimator with the other sign: a machine between two classes."""
-    last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+    last = _last(estimator)
     is_machine = type(last).__module__ == "sklearn.svm._classes" and type(last).__name__ in ("SVC", "NuSVC")
     return is_machine and len(last.classes_) == 2 and not hasattr(last, "predict_proba")
+
+
+def _last(estimator: Any) -> Any:
+    return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+
+
+def _flatten(graph: onnx.GraphProto) -> None:
+    """Give a graph's labels, its first output, one axis: those of discriminant analysis are [1, rows] in skl2onnx."""
+    name = graph.output[0].name
+    (maker,) = (node for node in graph.node if name in node.output)
+    row, shape = f"{name}_row", f"{name}_shape"
+    maker.output[list(maker.output).index(name)] = row
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1], np.int64), shape))
+    graph.node.append(onnx.helper.make_node("Reshape", [row, shape], [name]))
+    del graph.output[0].type.tensor_type.shape.dim[1:]
+
+
+def _refuse_inner_texts(estimator: Any, where: str) -> None:
+    """Refuse columns of texts inside an estimator that is calibrated: nothing numbers them there."""
+    for _, one in _named_steps(estimator):
+        inner = getattr(one, "calibrated_classifiers_", None)
+        steps = [step for _, step in _named_steps(inner[0].estimator)] if inner else []
+        if any(known.dtype.kind in "OUS" for step in steps for known in getattr(step, "categories_", ())):
+            raise ConversionError(
+                f"`{where}` is a CalibratedClassifierCV around columns of texts, which have to stand before it",
+                hint=_CALIBRATE_LAST,
+            )
 
 
 def _turn(graph: onnx.GraphProto) -> None:
@@ -164,10 +195,14 @@ def _refusal(estimator: Any, where: str, error: Exception, version: str) -> Conv
     said = (str(error).strip().splitlines() or [type(error).__name__])[0].strip()
     said = said if len(said) <= _MAX_SAID else f"{said[:_MAX_SAID]}..."
     steps = [one for one in _named_steps(estimator) if f".{type(one[1]).__name__}'" in said]
+    is_around_pipeline = any(
+        hasattr(one, "calibrated_classifiers_") and hasattr(one.estimator, "steps")
+        for _, one in _named_steps(estimator)
+    )
     inside = f" at the step `{steps[0][0]}` ({type(steps[0][1]).__name__})" if steps and steps[0][0] else ""
     return ConversionError(
         f"skl2onnx {version} cannot export `{where}` ({type(estimator).__name__}){inside}: {said}",
-        hint="skl2onnx.supported_converters() lists what it exports",
+        hint=_CALIBRATE_LAST if is_around_pipeline else "docs/reference/estimators.md lists what is exported",
         **({"step": steps[0][0]} if inside else {}),
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from edge_infer.backends.reference.operators import (
     attention,
+    contrib,
     control,
     convolution,
     elementwise,
@@ -22,6 +23,7 @@ from edge_infer.backends.reference.operators import (
     resize,
     shapes,
     signals,
+    support_vectors,
     tables,
     texts,
 )
@@ -32,7 +34,8 @@ _MODULES = (
 )
 OPERATORS: dict[str, dict[str, Any]] = {
     "": {name: function for module in _MODULES for name, function in module.OPERATORS.items()},
-    "ai.onnx.ml": tables.OPERATORS,
+    "ai.onnx.ml": {**tables.OPERATORS, **support_vectors.OPERATORS},
+    "com.microsoft": contrib.OPERATORS,
     "ai.onnx.preview": attention.PREVIEW,
     "ai.onnx.preview.training": losses.TRAINING,
 }

@@ -107,6 +107,13 @@ def _requantized(total: Array, scale: Array, out_scale: Array, out_zero: Array) 
     return np.clip(moved, low, high).astype(out_zero.dtype)
 
 
+def requantized_floats(x: Array, scale: Array, zero: Array) -> Array:
+    """Return floats as integers of the type of a zero point."""
+    low, high = _limits(zero.dtype)
+    moved = np.rint((x / scale.astype(np.float32)).astype(np.float64)) + zero.astype(np.float64)
+    return np.clip(moved, low, high).astype(zero.dtype)
+
+
 def qlinear_matmul(
     call: Call, a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array, y_scale: Array,
     y_zero: Array,

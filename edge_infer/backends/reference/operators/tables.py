@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from edge_infer.backends.reference.call import Array, Call, Operator
 
 
-def _posted(scores: Array, transform: str) -> Array:
+def posted(scores: Array, transform: str) -> Array:
     """Make chances of scores, as `post_transform` says."""
     if transform == "LOGISTIC":
         return sigmoid(scores)
@@ -98,10 +98,11 @@ def linear_regressor(call: Call, x: Array) -> Array:
     targets = call.get("targets", 1)
     weights = np.array(call.get("coefficients", []), np.float32).reshape(targets, -1)
     scores = x.astype(np.float32) @ weights.T + np.array(call.get("intercepts", None) or [0.0], np.float32)
-    return _posted(scores, call.get("post_transform", "NONE")).astype(np.float32)
+    return posted(scores, call.get("post_transform", "NONE")).astype(np.float32)
 
 
-def _labels(call: Call) -> Any:
+def labels_of(call: Call) -> Any:
+    """Return the classes of a classifier, texts or integers."""
     texts = call.get("classlabels_strings", None)
     if texts:
         return np.array(texts, object)
@@ -114,15 +115,15 @@ def linear_classifier(call: Call, x: Array) -> tuple[Array, Array]:
     weights = np.array(call.get("coefficients", []), np.float32)
     rows = len(bias) if call.get("intercepts", None) else weights.size // x.shape[-1]
     scores = x.astype(np.float32) @ weights.reshape(rows, -1).T + bias
-    labels, transform = _labels(call), call.get("post_transform", "NONE")
+    labels, transform = labels_of(call), call.get("post_transform", "NONE")
     if scores.shape[1] == 1 and len(labels) == 2:
         if transform == "LOGISTIC":
             second = sigmoid(scores)
             scores = np.concatenate([1 - second, second], 1)
             return labels[(scores[:, 1] > 0.5).astype(int)], scores.astype(np.float32)
-        scores = np.concatenate([-scores, scores], 1)
-        return labels[(scores[:, 1] > 0).astype(int)], _posted(scores, transform).astype(np.float32)
-    return labels[scores.argmax(1)], _posted(scores, transform).astype(np.float32)
+        # ONNX Runtime transforms no other pair that it makes of one row.
+        return labels[(scores[:, 0] > 0).astype(int)], np.concatenate([1 - scores, scores], 1).astype(np.float32)
+    return labels[scores.argmax(1)], posted(scores, transform).astype(np.float32)
 
 
 def _leaves(call: Call, x: Array) -> list[Array]:
@@ -195,12 +196,12 @@ def _votes(call: Call, x: Array, kind: str, count: int) -> tuple[Array, int]:
 def tree_regressor(call: Call, x: Array) -> Array:
     """Compute TreeEnsembleRegressor."""
     scores, _ = _votes(call, x, "target", call.get("n_targets", 1))
-    return _posted(scores, call.get("post_transform", "NONE")).astype(np.float32)
+    return posted(scores, call.get("post_transform", "NONE")).astype(np.float32)
 
 
 def tree_classifier(call: Call, x: Array) -> tuple[Array, Array]:
     """Compute TreeEnsembleClassifier; of two classes the votes may be for one only."""
-    labels, transform = _labels(call), call.get("post_transform", "NONE")
+    labels, transform = labels_of(call), call.get("post_transform", "NONE")
     ids = {*call.get("class_ids", [])}
     if len(labels) == 2 and len(ids) == 1:
         base = call.get("base_values", None)
@@ -217,9 +218,9 @@ def tree_classifier(call: Call, x: Array) -> tuple[Array, Array]:
             chance = sigmoid(second)
             return labels[(second[:, 0] > 0).astype(int)], np.concatenate([1 - chance, chance], 1).astype(np.float32)
         both = np.concatenate([-second, second], 1)
-        return labels[(second[:, 0] > 0).astype(int)], _posted(both, transform).astype(np.float32)
+        return labels[(second[:, 0] > 0).astype(int)], posted(both, transform).astype(np.float32)
     scores, _ = _votes(call, x, "class", len(labels))
-    return labels[scores.argmax(1)], _posted(scores, transform).astype(np.float32)
+    return labels[scores.argmax(1)], posted(scores, transform).astype(np.float32)
 
 
 def _based(call: Call, x: Array, base: list[float]) -> tuple[Array, int]:
@@ -262,7 +263,7 @@ def tree_ensemble(call: Call, x: Array) -> Array:
             else:
                 total[target] += weight / (len(roots) if how == 0 else 1)
     names = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-    return _posted(result, names[call.get("post_transform", 0)]).astype(x.dtype)
+    return posted(result, names[call.get("post_transform", 0)]).astype(x.dtype)
 
 
 def _members(modes: Array, values: Array) -> dict[int, set[float]]:
@@ -297,7 +298,7 @@ def svm_regressor(call: Call, x: Array) -> Array:
     total = (svm_scores(call, x) if call.get("n_supports", 0) else x) @ weights + rho[0]
     if call.get("one_class", 0):
         total = np.where(total > 0, 1, -1)
-    return _posted(np.asarray(total).reshape(-1, 1), call.get("post_transform", "NONE")).astype(np.float32)
+    return posted(np.asarray(total).reshape(-1, 1), call.get("post_transform", "NONE")).astype(np.float32)
 
 
 OPERATORS: dict[str, Operator] = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from edge_infer.backends.reference.operators.patterns import Pattern
 
 if TYPE_CHECKING:
     from edge_infer.backends.reference.call import Array, Call, Operator
@@ -39,9 +40,9 @@ def string_split(call: Call, x: Array) -> tuple[Array, Array]:
 
 
 def regex_full_match(call: Call, x: Array) -> Array:
-    """Compute RegexFullMatch."""
-    pattern = re.compile(call.get("pattern", ""))
-    return _each(x, lambda one: pattern.fullmatch(str(one)) is not None, bool)
+    """Compute RegexFullMatch, within a bound of steps."""
+    pattern = Pattern(call.get("pattern", ""))
+    return _each(x, lambda one: pattern.matches(str(one)), bool)
 
 
 def string_normalizer(call: Call, x: Array) -> Array:

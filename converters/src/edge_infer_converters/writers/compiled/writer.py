@@ -155,6 +155,7 @@ def write(
             ProgramState(places[id(value)], value.nbytes, -1 if first is None else places[id(first)])
             for value, first in calls.variables.values()
         ),
+        operators=tuple(call.layer for call in calls.calls),
         is_row=not kept
         and not fixes_batch
         and all(one.signature[:1] == (-1,) for one in (*graph.inputs, *graph.outputs)),

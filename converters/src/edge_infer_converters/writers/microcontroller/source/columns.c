@@ -72,6 +72,17 @@ static int32_t sum_of(const int16_t *column, int32_t count) {
   return sum;
 }
 
+/* A row of a window has a few bytes, for which a call of memcpy would take longer. */
+static void copy_bytes(int8_t *to, const int8_t *from, int32_t count) {
+#if defined(__ARM_FEATURE_DSP)
+  int32_t i = 0;
+  for (; i + 4 <= count; i += 4) put_word(to + i, word_at(from + i));
+  for (; i < count; i++) to[i] = from[i];
+#else
+  memcpy(to, from, (uint32_t)count);
+#endif
+}
+
 /* Write what one output sees into a column of int16, less the zero point; outside of the image that is 0. The bytes lie
    in the second half of the column first, each behind the place that it becomes. */
 static void gather_column(const struct convolution_int8_call *a, const int8_t *image, int32_t oy, int32_t ox,
@@ -91,7 +102,7 @@ static void gather_column(const struct convolution_int8_call *a, const int8_t *i
         int32_t place = (y.start + ky * a->dilation_height) * a->input_width + x.start + first * a->dilation_width;
         if (ky < y.first || ky >= y.last || last - first < run) memset(to, a->input_zero, (uint32_t)(run * inputs));
         if (ky >= y.first && ky < y.last && first < last)
-          memcpy(to + (first - kx) * inputs, image + place * inputs, (uint32_t)((last - first) * inputs));
+          copy_bytes(to + (first - kx) * inputs, image + place * inputs, (last - first) * inputs);
       }
 #if defined(__ARM_FEATURE_DSP)
   for (; k + 4 <= taps; k += 4) {

@@ -1,0 +1,130 @@
+"""4 and 8 bits within a budget of perplexity: what is searched, what is measured, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import edge_infer
+from edge_infer.errors import AccuracyError, InputError
+from edge_infer.generation.decoder import Decoder
+from edge_infer_converters import convert
+from edge_infer_converters.conversion import DecoderConversion
+from edge_infer_converters.measure.perplexity import perplexity
+from edge_infer_converters.search.mixed_decoder import most_trials, part_of, search
+from tests.support.generation import hub_folders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TEXT = "Hello, world! " * 200  # on which the random weights lose by each rounding
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random Llama, and a text beside it."""
+    place = tmp_path_factory.mktemp("budget")
+    made = hub_folders.write_folder(place / "tiny")
+    (place / "text.txt").write_text(_TEXT)
+    return made
+
+
+def test_perplexity_is_that_of_the_logits(folder: Path, tmp_path: Path) -> None:
+    bundle = convert(folder, tmp_path / "out.bundle", precision="fp32")
+    file = bundle.path / "decoder" / "model_fp32.safetensors"
+    window = [5, 9, 200, 31, 7, 7, 12]
+
+    total = 0.0
+    with Decoder.open(file, context=16) as decoder:
+        for place, token in enumerate(window[:-1]):  # one by one, and not all at once
+            decoder.run([token], [0], [place], [0])
+            logits = np.array(decoder.logits(0), np.float64)
+            total += float(np.log(np.exp(logits).sum()) - logits[window[place + 1]])
+
+    assert perplexity(file, [window]) == pytest.approx(math.exp(total / 6), rel=1e-9)
+
+
+def test_a_text_measures_each_variant(folder: Path, tmp_path: Path) -> None:
+    made = convert(folder, tmp_path / "out.bundle", calibration=folder.parent / "text.txt", precision="fp32,int8,int4")
+
+    told = json.loads((made.path / "quality.json").read_text())["variants"]
+    assert told["decoder/fp32"]["loss"] == 0
+    assert told["decoder/fp32"]["perplexity"] != told["decoder/int4"]["perplexity"]
+    assert abs(told["decoder/int8"]["loss"]) < abs(told["decoder/int4"]["loss"])
+
+
+def test_mixed_keeps_the_budget_and_is_smaller_than_8_bits(folder: Path, tmp_path: Path) -> None:
+    text = folder.parent / "text.txt"
+    plain = convert(folder, tmp_path / "plain.bundle", calibration=text, precision="int8,int4")
+    assert isinstance(plain, DecoderConversion)
+    losses = {one.variant.precision: one.loss for one in plain.decoders}
+    assert losses["int8"] is not None
+    assert losses["int4"] is not None
+    assert losses["int4"] > losses["int8"] > 0
+    most = losses["int8"] + 1e-5
+
+    made = convert(folder, tmp_path / "mixed.bundle", calibration=text, max_loss=most)
+
+    assert isinstance(made, DecoderConversion)
+    [mixed] = made.decoders
+    assert mixed.variant.precision == "mixed"
+    assert mixed.loss is not None
+    assert mixed.loss <= most
+    assert mixed.nbytes <= next(one.nbytes for one in plain.decoders if one.variant.precision == "int8")
+    with edge_infer.generate(made.path) as generator:
+        assert generator.report().variant == "decoder/mixed"
+        assert generator.complete("The", max_tokens=4, temperature=0).usage.completion_tokens == 4
+
+
+def test_a_wide_budget_takes_4_bits_everywhere(folder: Path, tmp_path: Path) -> None:
+    text = folder.parent / "text.txt"
+
+    wide = convert(folder, tmp_path / "wide.bundle", calibration=text, max_loss="99%", precision="mixed,int4")
+
+    assert isinstance(wide, DecoderConversion)
+    sizes = {one.variant.precision: one.nbytes for one in wide.decoders}
+    assert sizes["mixed"] < sizes["int4"]  # the head and the embedding have 4 bits too
+
+
+def test_what_loses_more_than_the_budget_is_left_out(folder: Path, tmp_path: Path) -> None:
+    text = folder.parent / "text.txt"
+
+    with pytest.raises(AccuracyError, match="keeps a loss of") as caught:
+        convert(folder, tmp_path / "out.bundle", calibration=text, max_loss=0.0, precision="int4")
+
+    assert "mixed" in (caught.value.hint or "")
+    assert not (tmp_path / "out.bundle").exists()
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"\xff\xfe\x00", "is no text"), (b"short", "tokens to foretell")])
+def test_what_is_no_text_is_refused(folder: Path, tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "text.txt").write_bytes(content)
+
+    with pytest.raises(InputError, match=said):
+        convert(folder, tmp_path / "out.bundle", calibration=tmp_path / "text.txt")
+
+
+def test_the_search_takes_what_costs_least_for_a_byte() -> None:
+    sizes = {"a": 100, "b": 100, "c": 10, "d": 1000}
+    costs = {"a": 0.1, "b": 0.5, "c": 0.04, "d": 0.2}
+    seen: list[int] = []
+
+    found = search(sizes, lambda parts: 10 + sum(costs[one] for one in parts), 10.33, seen.append)
+
+    assert found == {"d", "a"}
+    assert len(seen) <= most_trials(len(sizes))
+
+
+def test_the_search_says_where_8_bits_lose_too_much() -> None:
+    with pytest.raises(AccuracyError, match="8 bits have a perplexity of 12"):
+        search({"a": 1}, lambda parts: 12.0 + len(parts), 11.0, lambda _: None)
+
+
+def test_a_part_is_a_layer_or_a_tensor_outside_of_them() -> None:
+    assert [part_of(one) for one in ("layers.3.qkv.weight", "layers.3.down.bias", "head", "embedding")] == [
+        *("layers.3", "layers.3", "head", "embedding"),
+    ]

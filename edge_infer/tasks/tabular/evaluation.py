@@ -70,9 +70,12 @@ class _Way:
             low, high = (end if one is None else float(one) for one, end in zip(given[1:], _ENDS, strict=True))
             return self.clip(self._of_numbers(word, self.value(given[0])), low, high)
         values = [self.value(one) for one in given]
-        are_texts = [isinstance(one, list) for one in (values[1:] if word == "when" else values)]
-        if any(are_texts):
-            return self._texts(word, values, are_texts)
+        first = 1 if word == "when" else 0
+        if any(isinstance(one, list) for one in values[first:]):
+            for place in range(first, len(given)):
+                if given[place] is None:  # beside texts it is a missing text
+                    values[place] = [None] * self.rows
+            return self._texts(word, values, [isinstance(one, list) for one in values[first:]])
         if word == "length":
             raise ManifestError("pipeline: `length` of an expression takes texts, and is given numbers", field=word)
         for one in values:
@@ -193,7 +196,7 @@ class _Plain(_Way):
         return [one != 0 and one == one for one in values]
 
     def found_in(self, keys: list[float], values: list[float], asked: Any) -> Any:
-        known = dict(zip(keys, values, strict=True))
+        known = dict(zip(map(float, keys), values, strict=True))
         return array("d", (float(known.get(one, math.nan)) for one in asked))
 
     def finished(self, values: Any) -> Any:

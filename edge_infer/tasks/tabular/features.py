@@ -157,7 +157,7 @@ def _check_size(tree: Any, name: str) -> None:
         parts += 1
         if parts > MAX_PARTS or depth > MAX_DEPTH:
             raise InputError(
-                f"the feature `{name}` is too large, expected at most {MAX_PARTS} parts, {MAX_DEPTH} inside one another",
+                f"the feature `{name}` is too large: at most {MAX_PARTS} parts, and {MAX_DEPTH} inside one another",
                 hint="`(a + b) + (c + d)` is less deep than `a + b + c + d`",
             )
         left += [(one, depth + 1) for one in part[1:] if isinstance(one, list)]

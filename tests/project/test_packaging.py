@@ -61,7 +61,7 @@ def test_the_runtime_wheel_is_small(wheels: dict[str, Path]) -> None:
 
     # The kernels, for wasm and five CPUs, are 295 kB of it: text generation 162 (its module with threads 19 of them),
     # compiled models 119, search 13. The steps of tasks are some 60 kB; the operators of the reference engine 55.
-    assert wheels["edge_infer"].stat().st_size < 1_650_000
+    assert wheels["edge_infer"].stat().st_size < 1_660_000
     assert runs_models < 400_000
 
 

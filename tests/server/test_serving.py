@@ -15,7 +15,6 @@ from typing import Any
 import numpy
 import pytest
 
-from edge_infer.bundle.manifest import Manifest
 from edge_infer.errors import ExecutionError
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution import job
@@ -25,7 +24,6 @@ from edge_infer.server.execution.run_batch import run_batch
 from edge_infer.server.execution.statistics import Statistics
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.static.task_forms import forms
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.support.server.client import OCTETS, Client, ask, row
 from tests.support.server.gate import Gate, limits, queued, wait_until_queued, workers_alive
@@ -420,37 +418,6 @@ def test_the_api_is_described_as_it_is(tiny: Path) -> None:
                 if path.endswith("/unload"):
                     get("/v2/repository/models/tiny/load", "POST", b"")
     assert document["openapi"] == "3.1.0"
-
-
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        [],
-        {"x": [{"step": "tabular.columns", "names": 5, "types": []}]},
-        {"x": [{"step": "tabular.columns", "names": [[1]], "types": ["string"]}, {"step": "tabular.tensor"}]},
-    ],
-)
-def test_steps_that_are_malformed_take_no_form_from_other_models(inputs: Any) -> None:
-    columns = [{"step": "tabular.columns", "names": ["age"], "types": ["int64"]}, {"step": "tabular.tensor"}]
-    right, wrong = (
-        Manifest(
-            "a",
-            "1",
-            [],
-            [],
-            [],
-            [],
-            task="tabular-regression",
-            pipeline={"inputs": one, "outputs": [{"step": "post.value"}], "version": 1},
-        )
-        for one in ({"x": columns}, inputs)
-    )
-
-    made = forms([("right", right), ("wrong", wrong)])
-
-    assert "right/predict" in made
-    assert "&quot;age&quot;: 0" in made
-    assert "wrong/predict" not in made
 
 
 @pytest.mark.parametrize("is_bare", [False, True], ids=["bundle", "bare file"])

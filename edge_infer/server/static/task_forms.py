@@ -51,17 +51,17 @@ def forms(manifests: Sequence[tuple[str, Manifest]]) -> str:
     Args:
         manifests: The models' names and what their bundles say.
     """
-    found = "".join(_form(name, manifest) for name, manifest in manifests if manifest.task and manifest.pipeline)
+    found = "".join(_form(name, manifest) for name, manifest in manifests)
     return f"<h2>Ask a model</h2>{found}{_SCRIPT}" if found else ""
 
 
 def _form(name: str, manifest: Manifest) -> str:
     try:
         definition = definition_of(manifest)
-        takes = get_task(definition.task).takes
-    except EdgeInferError:  # such as steps that are malformed: the page is that of the other models too
-        return ""
+    except EdgeInferError:
+        return ""  # `predict` refuses it, and says why
     task = definition.task
+    takes = get_task(task).takes
     if takes in _ACCEPTED:
         field = f'<input type="file" name="value" accept="{_ACCEPTED[takes]}" required aria-label="{takes}">'
     else:
@@ -78,7 +78,8 @@ def _form(name: str, manifest: Manifest) -> str:
 def _row(definition: Definition) -> dict[str, Any]:
     """Return a row for a table's columns: zeros, empty texts and the first of the known names."""
     steps = {step.name: step.parameters for chain in definition.inputs.values() for step in chain}
-    columns, known = steps.get("tabular.columns", {}), steps.get("tabular.categories", {}).get("values", {})
+    columns = steps.get("tabular.columns", {})
+    known = steps.get("tabular.categories", {}).get("values", {})
     zeros = {"string": "", "bool": False}
     return {
         name: known[name][0] if known.get(name) else zeros.get(kind, 0)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import edge_infer
 from edge_infer.errors import AccuracyError, InputError
 from edge_infer.generation.decoder import Decoder
 from edge_infer_converters import convert
+from edge_infer_converters.cli import convert as command
 from edge_infer_converters.conversion import DecoderConversion
 from edge_infer_converters.search.mixed_decoder import most_trials, part_of, search
 from edge_infer_converters.search.perplexity import perplexity
@@ -78,6 +80,31 @@ def test_mixed_keeps_the_budget_and_is_smaller_than_8_bits(folder: Path, tmp_pat
     with edge_infer.generate(made.path) as generator:
         assert generator.report().variant == "decoder/mixed"
         assert generator.complete("The", max_tokens=4, temperature=0).usage.completion_tokens == 4
+
+
+def test_the_command_searches_as_the_guide_says(folder: Path, tmp_path: Path) -> None:
+    text, made = str(folder.parent / "text.txt"), tmp_path / "out.bundle"
+
+    done = CliRunner().invoke(
+        command, [str(folder), "-o", str(made), "--calibration", text, "--max-loss", "99%", "--json"]
+    )
+
+    assert done.exit_code == 0, done.output
+    told = json.loads((made / "quality.json").read_text())["variants"]
+    assert list(told) == ["decoder/mixed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--max-loss", "2%"), "needs a text to measure"), (("--max-loss", "2%", "--dry-run"), "--dry-run foresees no")],
+)
+def test_the_command_says_what_a_decoder_lacks(
+    folder: Path, tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    done = CliRunner().invoke(command, [str(folder), "-o", str(tmp_path / "out.bundle"), *options])
+
+    assert isinstance(done.exception, InputError)
+    assert said in done.exception.message
 
 
 def test_a_wide_budget_takes_4_bits_everywhere(folder: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from edge_infer_converters.passes.ranges import METHODS
 from edge_infer_converters.search import bit_allocation, dynamic, mixed_onnx
 from edge_infer_converters.search.static_layers import CALLS as STATIC_CALLS
 from edge_infer_converters.writers import onnx as onnx_writer
-from edge_infer_converters.writers.encode import AUTO_CALLS
+from edge_infer_converters.writers.encode import AUTO_CALLS, is_made_apart, needs_memory
 from edge_infer_converters.writers.tflite.quantize import weights as tflite_weights
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def forecast(
     multiplies, scale = _operations(model, prepared.model.format, data, in_files=prepared.model.in_files is not None)
     so_far = time.perf_counter() - started
     job = _Job(prepared, recipe, cleaned, len(data.calls), len(ranges.calls), call_s * scale)
-    left_out = prepared.left_out.reasons | job.without_weights()
+    left_out = prepared.left_out.reasons | job.without_weights() | job.without_memory()
     variants = tuple(job.variant(plan) for plan in prepared.left if plan.id not in left_out)
     # The source's outputs, and its own error.
     before = call_s * scale * (len(data.calls) + 2 * min(len(data.calls), 32))
@@ -204,6 +204,14 @@ class _Job:
             return {}
         smaller = [plan.id for plan in self._prepared.left if plan.format == "onnx" and plan.precision != "fp32"]
         return dict.fromkeys(smaller, "The model has no float32 weights to make smaller")
+
+    def without_memory(self) -> dict[str, str]:
+        """Say which variants would need all weights of a model in memory whose weights stay in files."""
+        model = self._prepared.model
+        if model.in_files is None:
+            return {}
+        lost = [plan for plan in self._prepared.left if not is_made_apart(plan, model.precision)]
+        return {plan.id: needs_memory(plan.word or plan.precision).message for plan in lost}
 
     def variant(self, plan: VariantPlan) -> VariantForecast:
         """Foresee one variant."""

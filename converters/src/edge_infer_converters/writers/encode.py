@@ -127,7 +127,7 @@ def encode(
         ConversionError: It cannot be made of this model.
         UnsupportedModel: ONNX Runtime does not load what was made.
     """
-    if in_files is not None and plan.precision != source_precision and plan.id not in _PER_TENSOR:
+    if in_files is not None and not is_made_apart(plan, source_precision):
         raise needs_memory(plan.word or plan.precision)
     if plan.precision == source_precision and in_files is not None:
         light = in_files.refer(cleaned, apart_of(plan.file).rpartition("/")[2])
@@ -231,6 +231,11 @@ def _written(
     settings = {"onnxruntime": {**(options or {}).get("onnxruntime", {}), **_LITTLE_MEMORY}}
     light, large = referring(model, name)
     return Encoded(onnx_writer.write(light), options=settings, write_apart=lambda path: write_values(large, path))
+
+
+def is_made_apart(plan: VariantPlan, source_precision: str) -> bool:
+    """Tell whether a file is made of weights that are read one at a time."""
+    return plan.precision == source_precision or plan.id in _PER_TENSOR
 
 
 def needs_memory(word: str) -> ConversionError:

@@ -116,8 +116,12 @@ class Budget:
             )
 
 
-def parse_share(text: str) -> float:
+def parse_share(text: str, what: str = "Loss") -> float:
     """Read `1%` or `0.01` as 0.01.
+
+    Args:
+        text: The share as it was written.
+        what: What to call it in an error.
 
     Raises:
         InputError: It is neither, or not a share from 0 to less than 1: 1 means 100 %.
@@ -128,10 +132,11 @@ def parse_share(text: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
     share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
     if share == 1:
-        raise InputError(f"Loss {text!r} means 100 %, which any file keeps", hint="write 1% or 0.01 for 1 %", got=text)
+        kept = ", which any file keeps" if what == "Loss" else ""
+        raise InputError(f"{what} {text!r} means 100 %{kept}", hint="write 1% or 0.01 for 1 %", got=text)
     if not 0 <= share < 1:
         raise InputError(
-            f"Loss {text!r} is not a share, expected 0% or more and less than 100%", hint="write 1% or 0.01", got=text
+            f"{what} {text!r} is not a share, expected 0% or more and less than 100%", hint="write 1% or 0.01", got=text
         )
     return round(share, 12)
 

@@ -12,7 +12,8 @@ from onnx import helper
 
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import Variant
-from edge_infer.errors import ConversionError, InputError, IntegrityError
+from edge_infer.errors import ConversionError, InputError, IntegrityError, UnsupportedError
+from edge_infer.tools.page_export.folder import write_site
 from edge_infer_converters import convert, convert_run
 from edge_infer_converters.bundle_writer import BundleWriter
 from edge_infer_converters.passes.graphs import infer_shapes_in, nbytes_of, without_weights
@@ -24,6 +25,7 @@ from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.writers import onnx as onnx_writer
 from tests.support import limited, real_models, zoo
 from tests.support.converters.engines import random_feeds, run_onnx
+from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,6 +208,23 @@ def test_a_dry_run_leaves_out_what_needs_all_weights(tmp_path: Path, monkeypatch
     assert [one.id for one in foreseen.variants] == [one.variant.id for one in made.variants]
     assert foreseen.left_out == made.not_made
     assert "int4 is not made of a model with more than 2 GB" in foreseen.left_out["onnx/int4"]
+
+
+def test_weights_beside_a_model_are_offered_to_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_BYTES", 100_000)
+    monkeypatch.setattr("edge_infer_converters.writers.encode._ONE_FILE_BYTES", 100_000)
+    values = np.random.default_rng(0).normal(0, 0.05, (256, 256)).astype(np.float32)
+    path, told = write_apart(tmp_path, onnx.TensorProto.FLOAT, values.tobytes()), Told()
+
+    made = convert(path, tmp_path / "m.bundle", format="onnx", precision="fp32,fp16")
+    recipe = Recipe(("onnx",), ("fp32",), targets=("web",))
+    convert_run.convert(path, tmp_path / "web.bundle", recipe, reporter=told)
+
+    assert [one.variant.targets for one in made.variants] == [("any",), ("cuda",)]
+    assert any("onnx/fp32: no page can read it" in one for one in told.warnings)
+    with pytest.raises(UnsupportedError, match="No page can read"):
+        write_site([tmp_path / "m.bundle"], tmp_path / "site", tmp_path)
+    assert not (tmp_path / "site").exists()
 
 
 def test_weights_beside_a_model_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,8 +102,8 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "vectors/documents.py": (("page",), "read by commands"),
     "vectors/filling.py": (("page",), "for commands only"),
     "vectors/native.py": (("page",), "native kernels"),
-    "vectors/published.py": (("page",), "publishes indexes, and tries what was pulled, on a host"),
     "vectors/numeric.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),
+    "vectors/published.py": (("page",), "publishes indexes, and tries what was pulled, on a host"),
     "vectors/recall.py": (("page",), "for commands only"),
 }
 

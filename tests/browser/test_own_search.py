@@ -181,7 +181,8 @@ def test_what_is_given_up_before_it_begins_takes_nothing_out(
             const { ownIndex } = await import("/src/index.js");
             const own = await ownIndex("stopped", { model: "/models/minilm" });
             await own.add([{ name: "a.txt", text: "a good film" }]);
-            const said = await own.add([{ name: "a.txt", text: "a bad film" }], { signal: AbortSignal.abort() }).catch(String);
+            const signal = AbortSignal.abort();
+            const said = await own.add([{ name: "a.txt", text: "a bad film" }], { signal }).catch(String);
             return [said, own.documents()];
         }""")
 

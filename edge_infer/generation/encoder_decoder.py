@@ -135,6 +135,17 @@ class SequenceModel:
             raise
         self.variant = chosen
 
+    def tokenize(self, text: str) -> list[int]:
+        """Return the tokens of a text, behind what the bundle puts before every text.
+
+        Raises:
+            InputError: There are none.
+        """
+        ids = self.tokenizer.encode(self.definition.prefix + text, truncation=None, padding=None).ids
+        if not ids:
+            raise InputError("the text has no tokens", hint="give a text of at least one character")
+        return ids
+
     def encode(self, feeds: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return the keys and values that the decoder attends to; they stay in the engine."""
         names = [spec.name for spec in self.encoder.outputs]

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 
 from edge_infer.bundle.manifest import State, Variant
-from edge_infer.errors import BundleError, ConversionError, UnsupportedModel
+from edge_infer.errors import BundleError, ConversionError, EdgeInferError, UnsupportedModel
+from edge_infer.generation import vectors
 from edge_infer.generation.encoder_decoder import KIND
 from edge_infer.generation.speech import Speech
 from edge_infer.tasks.text.definition import MAX_FILE_BYTES
@@ -18,6 +19,7 @@ from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.bundle_writer import BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import DecoderConversion, DecoderVariant
 from edge_infer_converters.generation_options import check_options
+from edge_infer_converters.measure import generation_vectors
 from edge_infer_converters.measure.variant_quality import describe_machine
 from edge_infer_converters.passes.fp16 import to_fp16
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
@@ -114,9 +116,14 @@ def convert(
         made.sort(key=lambda one: one.variant.id not in generate["encoders"])
         model = (checked_name(name, folder.resolve().name), checked_version(version))
         inputs, outputs = _specs(pair.decoder)
-        revision = writer.write_manifest(
-            *model, inputs, outputs, [one.variant for one in made], task=task, generate=generate
-        )
+        written = [one.variant for one in made]
+        revision = writer.write_manifest(*model, inputs, outputs, written, task=task, generate=generate)
+        try:
+            writer.add(vectors.NAME, generation_vectors.make_sequences(writer.folder))
+            generate["vectors"] = vectors.NAME
+            revision = writer.write_manifest(*model, inputs, outputs, written, task=task, generate=generate)
+        except EdgeInferError as error:
+            reporter.warn(f"Nothing proves the generation: {error.message}", error.hint)
         result = DecoderConversion(
             *(writer.path, model[0], revision, writer.size, (), {}),
             "nothing: the weights are encoded without data",

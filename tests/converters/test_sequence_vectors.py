@@ -24,10 +24,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module", params=["whisper", "flan"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = pair_folders.write_pair(tmp_path_factory.mktemp("pair") / request.param, request.param)
+def make(folder: Path, kind: str) -> Path:
+    folder = pair_folders.write_pair(folder / kind, kind)
     return convert(folder, folder.with_suffix(".bundle")).path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("text"), "flan")
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("sound"), "whisper")
 
 
 def changed(made: Path, folder: Path, name: str, change: Callable[[Any], None]) -> Bundle:
@@ -45,8 +54,9 @@ def changed(made: Path, folder: Path, name: str, change: Callable[[Any], None]) 
     return Bundle.open(folder)
 
 
-def test_verify_runs_them(made: Path) -> None:
-    run = CliRunner().invoke(cli, ["verify", str(made), "--json"])
+@pytest.mark.parametrize("kind", ["made", "heard"])
+def test_verify_runs_them(request: pytest.FixtureRequest, kind: str) -> None:
+    run = CliRunner().invoke(cli, ["verify", str(request.getfixturevalue(kind)), "--json"])
 
     assert run.exit_code == 0, run.output
     said = json.loads(run.stdout)
@@ -58,9 +68,10 @@ def test_verify_runs_them(made: Path) -> None:
     assert said["generation"][0]["tokens"] == 12
 
 
-def test_a_text_or_a_sound_is_asked(made: Path) -> None:
-    for one in read_vectors(Bundle.open(made)):
-        assert (one.prompt is None) == (one.sound is not None) == (made.stem == "whisper")
+def test_a_text_or_a_sound_is_asked(made: Path, heard: Path) -> None:
+    assert all(one.prompt and one.sound is None for one in read_vectors(Bundle.open(made)))
+    for one in read_vectors(Bundle.open(heard)):
+        assert (one.prompt, one.ids) == (None, [261, 262, 265, 268])
         assert one.logits is not None
         assert [value for _, value in one.logits] == sorted((value for _, value in one.logits), reverse=True)
 
@@ -116,17 +127,25 @@ def test_damaged_vectors_are_refused(made: Path, tmp_path: Path, change: dict[st
         read_vectors(bundle)
 
 
-def test_a_sound_of_a_model_of_texts_and_back_is_a_failure(made: Path, tmp_path: Path) -> None:
-    def change(one: Any) -> None:
-        if one[0].pop("sound", None) is None:
-            del one[0]["prompt"]
-            one[0]["sound"] = {"rate": 16_000, "samples": 16_001}
-        else:
-            one[0]["prompt"] = "a text"
+def test_a_sound_of_a_model_of_texts_and_back_is_a_failure(made: Path, heard: Path, tmp_path: Path) -> None:
+    def to_sound(one: Any) -> None:
+        del one[0]["prompt"]
+        one[0]["sound"] = {"rate": 16_000, "samples": 16_001}
 
-    bundle = changed(made, tmp_path / "other.bundle", NAME, change)
+    def to_text(one: Any) -> None:
+        del one[0]["sound"]
+        one[0]["prompt"] = "a text"
 
-    assert generation_rows(bundle, [bundle.manifest.variant("onnx/fp32")])[0].verdict == "fail"
+    for place, change in ((made, to_sound), (heard, to_text)):
+        bundle = changed(place, tmp_path / change.__name__, NAME, change)
+        assert generation_rows(bundle, [bundle.manifest.variant("onnx/fp32")])[0].verdict == "fail"
+
+
+def test_other_tokens_of_a_sound_are_noticed(heard: Path, tmp_path: Path) -> None:
+    bundle = changed(heard, tmp_path / "other.bundle", NAME, lambda one: one[0]["tokens"].__setitem__(1, 7))
+
+    row = generation_rows(bundle, [bundle.manifest.variant("onnx/fp32")])[0]
+    assert row.reason == "greedy token 1 is 155, expected 7"
 
 
 def test_an_encoder_alone_and_engines_are_refused(made: Path) -> None:
@@ -137,10 +156,10 @@ def test_an_encoder_alone_and_engines_are_refused(made: Path) -> None:
 
 
 def test_a_bundle_without_vectors_is_made_where_no_engine_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(_folder: Path) -> bytes:
+    def refuse(_folder: Path) -> bytes:
         raise InputError("no engine here")
 
-    monkeypatch.setattr(generation_vectors, "make_sequences", make)
+    monkeypatch.setattr(generation_vectors, "make_sequences", refuse)
     folder = pair_folders.write_pair(tmp_path / "t5", "t5")
 
     result = convert(folder, tmp_path / "t5.bundle")

@@ -155,6 +155,8 @@ def test_the_bytes_that_are_said_are_those_of_the_compiler(name: str, tmp_path: 
         ((40, 30), [DECODE, resize(24, 24), NORMALIZE], "`image.rescale_normalize` makes floats"),
         ((40, 30), [DECODE, {"step": "image.letterbox", "width": 24, "height": 20}, crop(24, 24), LEVELS],
          "pads with black behind `image.letterbox` of level 114"),
+        ((5, 90), [DECODE, {"step": "image.letterbox", "width": 90, "height": 90, "anchor": "top_left"}, crop(24, 24),
+                   LEVELS], "none of them shows it"),
     ],
 )  # fmt: skip
 def test_what_is_not_written_is_named(size: tuple[int, int], steps: list[dict[str, Any]], said: str) -> None:

@@ -158,7 +158,7 @@ class VariantFiles:
             self.layers[plan.id] = tflite_search.layers
             return encoded
         if plan.format == "tflite":
-            return encode_tflite(plan, self._graph(), self._specs, self._ranges)
+            return encode_tflite(plan, self._graph(), self._specs, self._ranges, corrects=self._corrects)
         is_asked_for = prepared.left_out.is_compiled_asked_for
         if plan.format == "compiled" and prepared.is_table:
             return encode_table(plan, cleaned, is_asked_for=is_asked_for)
@@ -174,10 +174,14 @@ class VariantFiles:
             found = DynamicSearch(cleaned, *self._judges).run()
             # Pages compute blocks in float, and slowly.
             return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
-        corrects = recipe.budget.is_set or recipe.calibrate == "auto"
         return encode(
-            plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate, in_files, corrects=corrects
+            plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate, in_files, corrects=self._corrects
         )
+
+    @property
+    def _corrects(self) -> bool:
+        """Whether static int8 tries corrected biases."""
+        return self._recipe.budget.is_set or self._recipe.calibrate == "auto"
 
     def _search(self, cleaned: onnx.ModelProto) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""
@@ -241,7 +245,7 @@ class VariantFiles:
         graph = self._graph()
         check_size(graph.graph)
         source = replace(plan, format="tflite", targets=("any",))
-        return encode_tflite(source, graph, self._specs, self._ranges)
+        return encode_tflite(source, graph, self._specs, self._ranges, corrects=self._corrects)
 
     def _is_stateful(self, plan: VariantPlan, encoded: Encoded) -> bool:
         """Tell whether a variant keeps values of its own: what the source does, not an operator that starts anew."""

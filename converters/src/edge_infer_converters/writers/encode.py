@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import ConversionError
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.data.reference_outputs import decibels, noise
-from edge_infer_converters.engine import fast_session, make_session
+from edge_infer_converters.engine import fast_session, make_session, run_tflite
 from edge_infer_converters.passes.exact_settings import exact_settings
 from edge_infer_converters.passes.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.passes.graphs import nbytes_of
@@ -73,6 +73,8 @@ def encode_tflite(
     graph: FloatGraph,
     specs: tuple[Specs, Specs],
     ranges: CalibrationSet,
+    *,
+    corrects: bool = False,
 ) -> Encoded:
     """Write a TFLite graph in the precision that a plan asks for.
 
@@ -81,25 +83,46 @@ def encode_tflite(
         graph: The model in TFLite operators.
         specs: The source's inputs and outputs.
         ranges: The inputs that give int8 its ranges.
+        corrects: Whether static int8 tries corrected biases, and keeps them where they win.
 
     Raises:
         ConversionError: It cannot be made of this model.
     """
     word = plan.word or plan.precision
-    written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
+    is_static = word in ("int8", "int8x16") and graph.scales is None
+    count, gain = _correction(graph, word, ranges) if corrects and is_static else (0, "")
+    written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface, corrects=count)
     takes_float = all(TARGETS[target].takes("tflite", "fp32") for target in plan.targets)
     if word != "fp32" and graph.scales is None and takes_float and len(written.data) >= graph.nbytes:
         raise ConversionError(
             f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"
         )
     notes = [f"{len(written.operators)} operators"] + ([written.note] if written.note else [])
-    if word in ("int8", "int8x16") and graph.scales is None:
+    if is_static:
         notes.append(f"ranges from {ranges}")
+    notes += [gain] if gain else []
     if not written.is_batch_fixed:
         return Encoded(written.data, ", ".join(notes))
     batches = {spec.shape[0] for spec in specs[0] if spec.shape and isinstance(spec.shape[0], str)}
     inputs, outputs = (with_batch_of_one(one, batches) for one in specs)
     return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
+
+
+def _correction(graph: FloatGraph, word: str, ranges: CalibrationSet) -> tuple[int, str]:
+    """Return from how many inputs biases of TFLite learn where others are the better for it, and what to say of it."""
+    learnt = learnt_of(len(ranges.calls))
+    if not learnt:
+        return 0, ""
+    count = min(learnt, MAX_LEARNT)
+    files = [graph.write(), graph.write(word, ranges.calls), graph.write(word, ranges.calls, corrects=count)]
+    calls = ranges.calls[learnt:][:AUTO_CALLS]
+    references, plain, corrected = (run_tflite(file.data, calls) for file in files)
+    gained = decibels(noise(references, corrected)) - decibels(noise(references, plain))
+    return (count, _gain(gained, len(calls))) if gained >= _MIN_GAIN_DB else (0, "")
+
+
+def _gain(decibels: float, count: int) -> str:
+    return f"biases corrected: +{decibels:.1f} dB on {count} others"
 
 
 def encode(
@@ -167,23 +190,22 @@ def _static(
     """
     methods = METHODS if calibrate == "auto" else (calibrate,)
     learnt = learnt_of(len(ranges.calls)) if corrects else 0
-    corrects = learnt > 0
 
     def made(method: str, count: int = 0) -> bytes:
         return onnx_writer.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method, corrects=count))
 
     files = {method: made(method) for method in methods}
-    if len(files) == 1 and not corrects:
+    if len(files) == 1 and not learnt:
         return next(iter(files.values())), methods[0]
     calls = [dict(call) for call in ranges.calls[learnt:][:AUTO_CALLS]]
     references = _run(onnx_writer.write(cleaned), calls)
     errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
     best = min(errors, key=lambda method: errors[method])
-    if corrects:
+    if learnt:
         corrected = made(best, min(learnt, MAX_LEARNT))
         gained = decibels(noise(references, _run(corrected, calls))) - decibels(errors[best])
         if gained >= _MIN_GAIN_DB:
-            return corrected, f"{best}, biases corrected: +{gained:.1f} dB on {len(calls)} others"
+            return corrected, f"{best}, {_gain(gained, len(calls))}"
     return files[best], best
 
 

@@ -21,6 +21,7 @@ from edge_infer_converters.writers.tflite.lowering import BatchDependent, lower
 from edge_infer_converters.writers.tflite.narrowing import narrow
 from edge_infer_converters.writers.tflite.peephole import tidy
 from edge_infer_converters.writers.tflite.quantize.activations import to_integers
+from edge_infer_converters.writers.tflite.quantize.biases import correct_biases
 from edge_infer_converters.writers.tflite.quantize.carried import to_carried_integers, with_integer_ends
 from edge_infer_converters.writers.tflite.quantize.fast_activations import with_fast_activations
 from edge_infer_converters.writers.tflite.quantize.ranges import measure
@@ -149,6 +150,7 @@ class FloatGraph:
         calls: Sequence[Mapping[str, np.ndarray]] = (),
         *,
         integer_interface: bool = False,
+        corrects: int = 0,
     ) -> TFLiteModel:
         """Write the graph in a precision.
 
@@ -156,6 +158,8 @@ class FloatGraph:
             word: One of `WORDS`; a quantized model is written in `int8` only, with its own scales.
             calls: For `int8` and `int8x16`, inputs for single calls that give values their ranges.
             integer_interface: For these, whether float inputs and outputs become integers too.
+            corrects: From how many of the calls biases learn by how much rounded weights shift their operators; 0 for
+                none.
 
         Raises:
             ConversionError: Nothing of the model can be stored so, or it does not run on the inputs.
@@ -176,7 +180,10 @@ class FloatGraph:
                 scheme = _SCHEMES[word]
                 if scheme is INT8:
                     graph = with_fast_activations(graph, scheme, to_the_end=integer_interface)
-                graph = to_integers(graph, measure(graph, calls), scheme, integer_interface=integer_interface)
+                ranges = measure(graph, calls)
+                if corrects:
+                    graph = correct_biases(graph, calls[:corrects], scheme)
+                graph = to_integers(graph, ranges, scheme, integer_interface=integer_interface)
                 note = _integer_note(graph, scheme)
                 graph, _ = store_weights(graph, _TABLES_IN_INT8)  # what no arithmetic in integers reads
             elif word != "fp32":

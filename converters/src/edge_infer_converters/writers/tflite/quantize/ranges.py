@@ -10,9 +10,9 @@ from edge_infer.errors import ConversionError
 from edge_infer_converters.writers.tflite import flatbuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from edge_infer_converters.writers.tflite.graph import Graph
+    from edge_infer_converters.writers.tflite.graph import Graph, Tensor
 
     #: The least and the greatest value of each tensor, by `id`.
     Ranges = dict[int, tuple[float, float]]
@@ -31,11 +31,29 @@ def measure(graph: Graph, calls: Iterable[Mapping[str, np.ndarray]]) -> Ranges:
     Raises:
         ConversionError: LiteRT does not run the graph.
     """
+    wanted = [one for one in flatbuffer.numbered(graph) if one.data is None and one.dtype == np.float32]
+    ranges: Ranges = {}
+    for tensor, value in observe(graph, calls, wanted):
+        _widen(ranges, id(tensor), value)
+    return ranges
+
+
+def observe(
+    graph: Graph, calls: Iterable[Mapping[str, np.ndarray]], wanted: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """Run a float graph and yield, for each call, what it computes for some of its tensors.
+
+    Args:
+        graph: A float graph.
+        calls: Inputs for single calls, by name.
+        wanted: Tensors of the graph that are not constant.
+
+    Raises:
+        ConversionError: LiteRT does not run the graph.
+    """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    tensors = flatbuffer.numbered(graph)
-    wanted = [i for i, tensor in enumerate(tensors) if tensor.data is None and tensor.dtype == np.float32]
-    ranges: Ranges = {}
+    places = {id(tensor): i for i, tensor in enumerate(flatbuffer.numbered(graph))}
     try:
         # An accelerator would keep the values between operators to itself.
         interpreter = Interpreter(
@@ -54,11 +72,10 @@ def measure(graph: Graph, calls: Iterable[Mapping[str, np.ndarray]]) -> Ranges:
             for i, tensor in enumerate(graph.inputs):
                 interpreter.set_tensor(i, call[tensor.name])
             interpreter.invoke()
-            for i in wanted:
-                _widen(ranges, id(tensors[i]), interpreter.get_tensor(i))
+            for tensor in wanted:
+                yield tensor, interpreter.get_tensor(places[id(tensor)])
     except (RuntimeError, ValueError, KeyError) as error:
         raise ConversionError(f"The model cannot be calibrated: {' '.join(str(error).split())}") from error
-    return ranges
 
 
 def _widen(ranges: Ranges, key: int, values: np.ndarray) -> None:

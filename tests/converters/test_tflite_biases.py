@@ -1,0 +1,121 @@
+"""Biases of TFLite take back what rounded weights shift: learnt on some inputs, kept where others are the better."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from edge_infer_converters import convert
+from edge_infer_converters.data.reference_outputs import decibels, noise
+from edge_infer_converters.engine import run_tflite
+from edge_infer_converters.writers.tflite.quantize import encodings
+from edge_infer_converters.writers.tflite.quantize.biases import correct_biases
+from edge_infer_converters.writers.tflite.quantize.ranges import observe
+from edge_infer_converters.writers.tflite.quantize.schemes import INT8
+from edge_infer_converters.writers.tflite.writer import FloatGraph
+from tests.support import zoo
+from tests.support.converters.reporter import Told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.model_files import WriteModel
+
+
+def layers(*, exact: bool = False) -> bytes:
+    """A depthwise convolution and two matrices, one without a bias, with one weight that is large, on inputs >= 0."""
+    rng = np.random.default_rng(8)
+    filters = rng.uniform(0.004, 0.01, (16, 1, 3, 3)) * rng.choice([-1, 1], (16, 1, 1, 1))
+    filters[:, 0, 1, 1] = 1
+    dense = rng.uniform(0.001, 0.02, (16, 64))
+    dense[0] = 1
+    last = np.eye(64) + rng.uniform(0.001, 0.02, (64, 64))
+    stored = {"w": filters, "b": rng.normal(0, 0.1, 16), "m": dense, "c": rng.normal(0, 0.1, 64), "n": last}
+    if exact:  # each largest is 1: steps of 1 / 127
+        stored |= {name: np.rint(stored[name].clip(-1, 1) * 127) / 127 for name in "wmn"}
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["conv"], group=16, pads=[1] * 4, strides=[2, 2]),
+        helper.make_node("Relu", ["conv"], ["above"]),
+        helper.make_node("GlobalAveragePool", ["above"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "m", "c"], ["one"]),
+        helper.make_node("MatMul", ["one", "n"], ["y"]),
+    ]
+    floats = {name: value.astype(np.float32) for name, value in stored.items()}
+    return zoo.model(nodes, [zoo.value("x", ["n", 16, 8, 8])], [zoo.value("y", ["n", 64])], floats)
+
+
+def calls(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    return [{"x": rng.uniform(0, 1, (1, 16, 8, 8)).astype(np.float32)} for _ in range(count)]
+
+
+def graph_of(model: bytes) -> FloatGraph:
+    return FloatGraph.of_onnx(onnx.load_from_string(model))
+
+
+@pytest.mark.parametrize("word", ["int8", "int8x16"])
+def test_inputs_that_nobody_learnt_from_are_the_better_for_it(word: str) -> None:
+    graph, held_out = graph_of(layers()), calls(8, seed=1)
+    before = graph.write().data
+    wanted = run_tflite(before, held_out)
+
+    plain, corrected = (graph.write(word, calls(24), corrects=count) for count in (0, 24))
+
+    errors = [noise(wanted, run_tflite(one.data, held_out)) for one in (plain, corrected)]
+    assert decibels(errors[1]) > decibels(errors[0]) + 1
+    assert graph.write().data == before
+
+
+def test_what_weights_in_int8_shift_is_taken_back_in_each_channel() -> None:
+    graph = graph_of(layers()).graph
+    made = correct_biases(graph, calls(16), INT8)
+    weighted = ("DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+    changed = [one for one in made.operators if one.code in weighted]
+    assert [len(one.inputs) for one in changed] == [3, 3, 3]
+    first = changed[0]
+    weights = first.inputs[1]
+    assert weights is not None
+    assert weights.data is not None
+    rounded = encodings.int8(weights.data, 3)
+    weights.data = (rounded.values * rounded.scales).astype(np.float32)
+
+    np.testing.assert_allclose(
+        mean_of(made, first.outputs[0]), mean_of(graph_of(layers()).graph, first.outputs[0]), atol=5e-4
+    )
+
+
+def mean_of(graph: Any, like: Any) -> np.ndarray:
+    (tensor,) = (out for one in graph.operators for out in one.outputs if out.name == like.name)
+    values = [value.copy() for _, value in observe(graph, calls(16), [tensor])]
+    mean: np.ndarray = np.mean(values, axis=(0, 1, 2, 3))
+    return mean
+
+
+def test_a_budget_tries_it_and_says_what_it_gained(write_model: WriteModel, tmp_path: Path) -> None:
+    model, data = write_model(layers()), tmp_path / "data.npz"
+    np.savez(data, x=np.concatenate([call["x"] for call in calls(40)]))
+    options: dict[str, Any] = {"format": "tflite", "precision": "fp32,int8", "calibration": data, "keep_all": True}
+    told = Told()
+
+    plain = convert(model, tmp_path / "plain.bundle", **options)
+    tried = convert(model, tmp_path / "tried.bundle", min_sqnr=20, reporter=told, **options)
+
+    assert any("biases corrected: +" in line and "on 10 others" in line for line in told.steps)
+    assert tried.variants[1].quality.parity.sqnr_db > plain.variants[1].quality.parity.sqnr_db
+
+
+def test_weights_that_int8_holds_exactly_keep_their_file(write_model: WriteModel, tmp_path: Path) -> None:
+    path, data = write_model(layers(exact=True)), tmp_path / "data.npz"
+    np.savez(data, x=np.concatenate([call["x"] for call in calls(40)]))
+    options: dict[str, Any] = {"format": "tflite", "precision": "fp32,int8", "calibration": data, "keep_all": True}
+
+    plain = convert(path, tmp_path / "plain.bundle", **options)
+    tried = convert(path, tmp_path / "tried.bundle", min_sqnr=20, **options)
+
+    files = [(made.path / "tflite/model_int8.tflite").read_bytes() for made in (plain, tried)]
+    assert files[0] == files[1]

@@ -168,7 +168,7 @@ def test_a_camera_and_a_microphone_are_three_lines_too(tmp_path: Path, monkeypat
             assert found == [expected]
         tracks = page.evaluate(_WATCHED)
         page.close()
-    assert tracks == {"answers": 3, "own": "live", "code": ["input_error", "unsupported"]}
+    assert tracks == {"answers": 3, "own": "live", "code": ["input_error", "unsupported", "input_error"]}
 
 
 _WATCHED = """async () => {
@@ -179,7 +179,10 @@ _WATCHED = """async () => {
   for await (const _ of see.watch(stream, { threshold: 0.3 })) if (++answers === 3) break;
   const own = stream.getVideoTracks()[0].readyState; // a stream of the page stays on
   const code = [];
-  for (const wrong of [see.watch(3), hear.watch()]) await wrong.next().catch((error) => code.push(error.code));
+  const broken = Object.assign(document.createElement("video"), { src: "data:video/mp4,none" });
+  await new Promise((resolve) => broken.addEventListener("error", resolve)); // before anybody watches
+  const wrongs = [see.watch(3), hear.watch(), see.watch(broken)];
+  for (const wrong of wrongs) await wrong.next().catch((error) => code.push(error.code));
   stream.getVideoTracks()[0].stop();
   for await (const _ of see.watch(stream)) answers = -1; // it is over
   return { answers, own, code };

@@ -35,17 +35,23 @@ async function shown(video) {
   const tracks = video.srcObject instanceof MediaStream ? video.srcObject.getVideoTracks() : [];
   const isOver = () => video.ended || (tracks.length > 0 && tracks.every(({ readyState }) => readyState === "ended"));
   if (isOver()) return false;
+  if (video.error) throw unplayable(); // its event came before
   const stopped = new AbortController();
   const { signal } = stopped;
   try {
     return await new Promise((resolve, reject) => {
       video.requestVideoFrameCallback(() => resolve(!isOver()));
       for (const one of [video, ...tracks]) one.addEventListener("ended", () => resolve(false), { signal });
-      video.addEventListener("error", () => reject(new InferError("the video cannot be shown", "input_error", { hint: "give one that the browser plays" })), { signal });
+      video.addEventListener("error", () => reject(unplayable()), { signal });
     });
   } finally {
     stopped.abort();
   }
+}
+
+/** @returns {InferError} */
+function unplayable() {
+  return new InferError("the video cannot be shown", "input_error", { hint: "give one that the browser plays" });
 }
 
 /** @returns {Promise<MediaStream>} */

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 
 import { Item } from "../../web/src/tasks/item.js";
 import { Place } from "../../web/src/tasks/place.js";
-import { prepareStep, readStep } from "../../web/src/tasks/steps.js";
+import { prepareChain, readStep } from "../../web/src/tasks/steps.js";
 import { arrayOver } from "../../web/src/tensors.js";
 
 const bytesOf = (/** @type {string} */ text) => new Uint8Array(Buffer.from(text, "base64"));
@@ -51,7 +51,8 @@ async function answer({ steps, value, place = {}, item: facts = {}, args = {} })
   item.geometry = item.geometry.map((/** @type {any} */ [scaleX, scaleY, left, top]) => ({ scaleX, scaleY, left, top }));
   try {
     let made = read(value);
-    for (const [i, entry] of steps.entries()) made = await (await prepareStep(readStep(entry, `steps[${i}]`), here))(made, item);
+    const chain = steps.map((/** @type {any} */ entry, /** @type {number} */ i) => readStep(entry, `steps[${i}]`));
+    for (const apply of await prepareChain(chain, here)) made = await apply(made, item);
     return { answer: write(made), geometry: item.geometry.map(({ scaleX, scaleY, left, top }) => [scaleX, scaleY, left, top]) };
   } catch (error) {
     if (!(/** @type {any} */ (error).code)) throw error;

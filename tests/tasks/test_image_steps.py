@@ -16,7 +16,7 @@ from edge_infer.tasks.image import decode, resampling
 from edge_infer.tasks.image.image import Image
 from edge_infer.tasks.item import Item
 from edge_infer.tasks.place import Place
-from edge_infer.tasks.steps import read_step
+from edge_infer.tasks.steps import prepare_chain, read_step
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 
 if TYPE_CHECKING:
@@ -143,6 +143,17 @@ def test_quantizing_rounds_half_to_even_and_clips() -> None:
     quantize = step("tensor.quantize", TensorSpec("x", "int8", (4,)), scale=0.5, zero_point=3)
     found = quantize(Tensor.from_list([0.25, 0.75, -100.0, 100.0], "float32"), Item())
     assert found.tolist() == [3, 5, -128, 127]
+
+
+def test_levels_are_normalised_before_they_are_quantized() -> None:
+    normalize = {"step": "image.rescale_normalize", "mean": [0.5], "std": [2.0]}
+    document = [normalize, {"step": "tensor.quantize", "scale": 0.01}]
+    spec = TensorSpec("x", "int8", (1, 2, 2, 1))
+    chain = prepare_chain([read_step(one, "") for one in document], Place(lambda _: b"", [], [spec], [], "x"))
+    value: Any = Image(bytes([0, 255, 0, 255]), 2, 2, 1)
+    for apply in chain:
+        value = apply(value, Item())
+    assert (value.dtype, value.tolist()) == ("int8", [[[-25], [25]], [[-25], [25]]])
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "YCbCr", "HSV"])

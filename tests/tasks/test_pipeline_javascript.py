@@ -23,7 +23,7 @@ from edge_infer.tasks.item import Geometry, Item
 from edge_infer.tasks.place import Place
 from edge_infer.tasks.post.box_formats import FORMATS
 from edge_infer.tasks.post.detection import Detection
-from edge_infer.tasks.steps import read_step
+from edge_infer.tasks.steps import prepare_chain, read_step
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 from tests.support.tasks.trained_tokenizers import SENTENCES, trained, written
@@ -94,8 +94,9 @@ def python_answer(given: Case) -> Case:
         setattr(item, names.get(name, name), known)
     try:
         made = given["value"]
-        for index, entry in enumerate(given["steps"]):
-            made = read_step(entry, f"steps[{index}]").prepare(place)(made, item)
+        steps = [read_step(entry, f"steps[{index}]") for index, entry in enumerate(given["steps"])]
+        for apply in prepare_chain(steps, place):
+            made = apply(made, item)
     except EdgeInferError as error:
         return {"code": error.code}
     return {"answer": as_json(made), "geometry": [list(one) for one in item.geometry]}
@@ -369,6 +370,12 @@ def test_quantized_and_constant_tensors_are_equal(tmp_path: Path) -> None:
                 input="x",
             )
         )
+    image = Image(chance.randbytes(105), 7, 5, 3)
+    quantized: list[Case] = [
+        {"step": "image.rescale_normalize"},
+        {"step": "tensor.quantize", "scale": 0.01, "zero_point": -9},
+    ]
+    cases.append(case(quantized, image, inputs=[spec("x", "int8", (1, 5, 7, 3))], input="x"))
     for dtype, given in (("int64", [16_000]), ("float32", [0.1]), ("int8", [300]), ("bool", [1]), ("float32", [1, 2])):
         cases.append(
             case([{"step": "tensor.constant", "values": given}], None, inputs=[spec("x", dtype, ("n",))], input="x")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Single models; others are bundles.
 _FILES = (".tflite", ".onnx", ".ort")
+#: The longest side of a camera's image.
+_MAX_SIDE = 4096
 
 
 def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:  # noqa: ARG001
@@ -31,6 +33,16 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
         return None if value is None else parse_size(value)
     except InputError as error:
         raise click.BadParameter(f"{error.message} (such as 20kB)") from error
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
+    """Read the width and height of an image."""
+    if value is None:
+        return None
+    sides = [int(one) if one.isascii() and one.isdigit() else 0 for one in value[:20].lower().split("x")]
+    if len(sides) != 2 or not all(1 <= side <= _MAX_SIDE for side in sides):
+        raise click.BadParameter(f"`{value[:20]}` is not WIDTHxHEIGHT of 1 to {_MAX_SIDE} pixels (such as 160x120)")
+    return sides[0], sides[1]
 
 
 @click.command("compile")
@@ -60,6 +72,12 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     type=click.Choice(WAYS),
     help="C alone: `size`, the default, or `speed`, with columns of int16 for convolutions.",
 )
+@click.option(
+    "--source-size",
+    callback=_size,
+    metavar="WIDTHxHEIGHT",
+    help="C alone: write the steps of a bundle for images of this size too: resize, crop, numbers. Such as 160x120.",
+)
 @click.option("--variant", metavar="ID", help="The TFLite variant of a bundle; by default int8, else the first.")
 @click.option(
     "--timeline",
@@ -76,6 +94,7 @@ def compile_(
     arena_max: int | None,
     prefix: str | None,
     way: str | None,
+    source_size: tuple[int, int] | None,
     variant: str | None,
     timeline: Path | None,
     as_json: bool,
@@ -106,12 +125,13 @@ def compile_(
             arena_max,
             prefix,
             way or WAYS[0],
+            source_size,
             timeline,
             as_json,
             is_library=to == "arduino",
         )
         return
-    for flag, value in (("--prefix", prefix), ("--optimize", way)):
+    for flag, value in (("--prefix", prefix), ("--optimize", way), ("--source-size", source_size)):
         if value is not None:
             raise InputError(f"{flag} is for C, and --to is {to}", hint="--to c, or --to arduino")
     name, content = _model(source, variant)
@@ -143,6 +163,7 @@ def _write_c(
     arena_max: int | None,
     prefix: str | None,
     way: str,
+    source_size: tuple[int, int] | None,
     timeline: Path | None,
     as_json: bool,
     *,
@@ -157,7 +178,7 @@ def _write_c(
     chosen = prefix_of(source.stem, prefix)
     name, content = _model(source, variant)
     made, checked = compile_to_c(
-        content, name, chosen, rounding, way, arena_max, is_library=is_library, steps=_steps(source)
+        content, name, chosen, rounding, way, arena_max, is_library=is_library, steps=_steps(source, source_size)
     )
     if as_json:
         printer.data_json(report.document(made, way, rounding, checked))
@@ -176,19 +197,25 @@ def _write_c(
     printer.talk(f"Wrote {folder}: {len(made.files)} files for `{chosen}_run()`; {checked}; next: {to_do}")
 
 
-def _steps(source: Path) -> Steps:
+def _steps(source: Path, source_size: tuple[int, int] | None) -> Steps:
     """Return the steps of a bundle that are written in C."""
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.tasks.definition import definition_of
+    from edge_infer_converters.writers.microcontroller.image import is_image
     from edge_infer_converters.writers.microcontroller.steps import Steps, steps_of
 
-    if source.suffix.lower() in _FILES:
+    bundle = None if source.suffix.lower() in _FILES else Bundle.open(source)
+    if bundle is None or bundle.manifest.task is None or bundle.manifest.pipeline is None:
+        if source_size is not None:
+            raise InputError(
+                f"--source-size is for a bundle with steps before its model, and `{source}` has none",
+                hint="edge-infer convert MODEL --task image-classification -o model.bundle",
+            )
         return Steps()
-    bundle = Bundle.open(source)
-    manifest = bundle.manifest
-    if manifest.task is None or manifest.pipeline is None:
-        return Steps()
-    return steps_of(definition_of(manifest), bundle.labels(), manifest.inputs)
+    definition = definition_of(bundle.manifest)
+    if source_size is None and is_image(definition):
+        printer.talk("The steps before the model are not written: --source-size 160x120 writes them for such images")
+    return steps_of(definition, bundle.labels(), bundle.manifest.inputs, source_size)
 
 
 def _model(source: Path, variant: str | None) -> tuple[str, bytes | onnx.ModelProto]:

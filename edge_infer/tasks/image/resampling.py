@@ -144,7 +144,7 @@ def resized(image: Image, width: int, height: int, name: str, order: str) -> Ima
 
 
 def _nearest(image: Image, width: int, height: int) -> Image:
-    columns, lines = _nearest_places(image.width, width), _nearest_places(image.height, height)
+    columns, lines = nearest_places(image.width, width), nearest_places(image.height, height)
     stride, depth = image.width * image.channels, image.channels
     made: dict[int, bytes] = {}
     for y in lines:
@@ -154,7 +154,7 @@ def _nearest(image: Image, width: int, height: int) -> Image:
     return Image(b"".join(made[y] for y in lines), width, height, depth)
 
 
-def _nearest_places(old: int, new: int) -> list[int]:
+def nearest_places(old: int, new: int) -> list[int]:
     """Return the old place of each new one; Pillow adds up the steps (src/libImaging/Geometry.c), and so does this."""
     step = old / new
     at, places = step * 0.5, []

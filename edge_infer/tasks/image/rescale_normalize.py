@@ -39,7 +39,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     """
     spec, mean, std = place.spec(), parameters["mean"], parameters["std"]
     if spec.dtype not in (DType.FLOAT32, DType.FLOAT16):
-        hint = "image.to_tensor gives a model the levels themselves, tensor.quantize its own steps"
+        hint = "image.to_tensor gives a model the levels themselves, tensor.quantize behind this step its own steps"
         raise ManifestError(f"pipeline: `image.rescale_normalize` makes floats, and input `{spec}` is not", hint=hint)
     if len(mean) != len(std) or not mean or 0 in std:
         raise ManifestError("pipeline: `mean` and `std` need as many numbers as the image has channels, no `std` 0")

@@ -8,6 +8,7 @@ from edge_infer.errors import ManifestError
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.values import flat, integers
 from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import TensorSpec
 
 if TYPE_CHECKING:
     from typing import Any
@@ -22,18 +23,25 @@ _RANGES = {DType.INT8: (-128, 127), DType.UINT8: (0, 255), DType.INT16: (-32768,
 
 
 def prepare(parameters: dict[str, Any], place: Place) -> Apply:
-    """Return the function that quantizes: `x / scale + zero_point`, rounded half to even and clipped.
+    """Return what quantizes: `x / scale + zero_point`, rounded half to even and clipped. Steps before it make floats.
 
     Raises:
         ManifestError: The input is not int8, uint8 or int16.
     """
-    spec, scale, zero = place.spec(), parameters["scale"], parameters["zero_point"]
+    spec = place.spec()
     if spec.dtype not in _RANGES:
         raise ManifestError(f"pipeline: `tensor.quantize` makes int8, uint8 or int16, and input `{spec}` is not")
-    low, high = _RANGES[spec.dtype]
+    return _Quantize(spec, parameters["scale"], parameters["zero_point"])
 
-    def apply(tensor: Tensor, item: Item) -> Tensor:  # noqa: ARG001
-        steps = (min(max(round(value / scale) + zero, low), high) for value in flat(tensor))
-        return integers(steps, spec.dtype, tensor.shape)
 
-    return apply
+class _Quantize:
+    """The step, with what the steps before it have to make."""
+
+    def __init__(self, spec: TensorSpec, scale: float, zero: int) -> None:
+        self.takes = TensorSpec(spec.name, DType.FLOAT32, spec.shape, is_rank_known=spec.is_rank_known)
+        self._dtype, self._scale, self._zero = spec.dtype, scale, zero
+
+    def __call__(self, tensor: Tensor, item: Item) -> Tensor:  # noqa: ARG002
+        low, high = _RANGES[self._dtype]
+        steps = (min(max(round(value / self._scale) + self._zero, low), high) for value in flat(tensor))
+        return integers(steps, self._dtype, tensor.shape)

@@ -144,7 +144,7 @@ export async function prepareStep({ name, parameters }, place) {
  * @throws {InferError} `manifest_error`: the bundle or the model lacks what a step needs.
  */
 export async function prepareChain(steps, place) {
-  if (!steps.some(({ name }) => name.endsWith(".graph"))) return Promise.all(steps.map((step) => prepareStep(step, place)));
+  if (!steps.some(({ name }) => name.endsWith(".graph") || name === "tensor.quantize")) return Promise.all(steps.map((step) => prepareStep(step, place)));
   const isBefore = place.input !== "";
   const made = [];
   for (const step of isBefore ? [...steps].reverse() : steps) {

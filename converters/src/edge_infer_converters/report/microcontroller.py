@@ -10,11 +10,14 @@ from edge_infer_converters.writers.compiled.windows import multiply_accumulates
 from edge_infer_converters.writers.compiled.writer import Layer, Span
 from edge_infer_converters.writers.microcontroller.features import sizes as sizes_of_features
 from edge_infer_converters.writers.microcontroller.flash import STACK_BYTES, flash_bytes
+from edge_infer_converters.writers.microcontroller.image import sizes as sizes_of_image
 
 if TYPE_CHECKING:
+    from edge_infer_converters.writers.microcontroller.features import Sizes
     from edge_infer_converters.writers.microcontroller.writer import Folder
 
 COLUMNS = ["OPERATOR", "KERNEL", "MULTIPLICATIONS", "CONSTANTS", "MEMORY IN USE"]
+_BESIDES = {"features": "Features of sounds", "image": "Steps of the image"}
 
 
 def table(made: Folder) -> list[tuple[str, ...]]:
@@ -34,21 +37,21 @@ def table(made: Folder) -> list[tuple[str, ...]]:
 def summary(made: Folder, way: str) -> list[str]:
     """Return what a model takes, in words."""
     arena, stack, flash = made.layout.arena_bytes, STACK_BYTES[way], flash_bytes(made.layout, way)
-    features = made.steps.features
-    before = [] if features is None else [sizes_of_features(features)]
     return [
         f"{len(made.layout.layers)} calls, {made.multiply_accumulates:,} multiplications",
         f"RAM {size(arena + stack)}: arena {arena:,} bytes, stack at most {stack}",
         f"Flash about {size(flash)} on a Cortex-M4: constants {made.constant_bytes:,} bytes, code and arguments "
         f"{flash - made.constant_bytes:,}",
-        *(f"Features of sounds besides: RAM {one.ram:,} bytes, flash about {size(one.flash)}" for one in before),
+        *(
+            f"{_BESIDES[what]} besides: RAM {one.ram:,} bytes, flash about {size(one.flash)}"
+            for what, one in _besides(made).items()
+        ),
     ]
 
 
 def document(made: Folder, way: str, rounding: str, checked: str) -> dict[str, Any]:
     """Return the same for machines."""
     flash = flash_bytes(made.layout, way)
-    features = made.steps.features
     return {
         "files": {path: len(text.encode()) for path, text in made.files.items()},
         "rounding": rounding,
@@ -60,7 +63,7 @@ def document(made: Folder, way: str, rounding: str, checked: str) -> dict[str, A
         "constant_bytes": made.constant_bytes,
         "multiply_accumulates": made.multiply_accumulates,
         "layers": _layers(made),
-        **({} if features is None else {"features": sizes_of_features(features)._asdict()}),
+        **{what: one._asdict() for what, one in _besides(made).items()},
     }
 
 
@@ -74,6 +77,16 @@ def timed(made: Folder) -> Drawn:
         made.layout.arena_bytes,
         tuple(Span(*one) for one in made.layout.spans),
     )
+
+
+def _besides(made: Folder) -> dict[str, Sizes]:
+    """Return what the steps before the model take, by their name."""
+    found = {}
+    if made.steps.features is not None:
+        found["features"] = sizes_of_features(made.steps.features)
+    if made.steps.image is not None:
+        found["image"] = sizes_of_image(made.steps.image)
+    return found
 
 
 def _layers(made: Folder) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ export function prepare({ scale, mean, std, layout }, place) {
   const spec = place.spec();
   if (spec.dtype !== "float32" && spec.dtype !== "float16") {
     throw new InferError(`pipeline: \`image.rescale_normalize\` makes floats, and input \`${specText(spec)}\` is not`, "manifest_error", {
-      hint: "image.to_tensor gives a model the levels themselves, tensor.quantize its own steps",
+      hint: "image.to_tensor gives a model the levels themselves, tensor.quantize behind this step its own steps",
     });
   }
   if (mean.length !== std.length || mean.length === 0 || std.includes(0)) {

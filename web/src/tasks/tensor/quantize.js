@@ -9,7 +9,7 @@ import { flat, roundEven } from "../values.js";
 const RANGES = { int8: [Int8Array, -128, 127], uint8: [Uint8Array, 0, 255], int16: [Int16Array, -32768, 32767] };
 
 /**
- * `x / scale + zero_point`, rounded half to even and clipped.
+ * `x / scale + zero_point`, rounded half to even and clipped. Steps before it make floats.
  *
  * @param {{scale: number, zero_point: number}} parameters
  * @param {import("../place.js").Place} place
@@ -22,10 +22,11 @@ export function prepare({ scale, zero_point: zero }, place) {
     throw new InferError(`pipeline: \`tensor.quantize\` makes int8, uint8 or int16, and input \`${specText(spec)}\` is not`, "manifest_error");
   }
   const [array, low, high] = RANGES[spec.dtype];
-  return (/** @type {Tensor} */ tensor) => {
+  const apply = (/** @type {Tensor} */ tensor) => {
     const numbers = flat(tensor);
     const data = new array(numbers.length);
     for (let i = 0; i < data.length; i++) data[i] = Math.min(Math.max(roundEven(numbers[i] / scale) + zero, low), high);
     return { data, dtype: spec.dtype, shape: tensor.shape };
   };
+  return Object.assign(apply, { takes: { ...spec, dtype: "float32" } });
 }

@@ -29,6 +29,7 @@ _LIBRARY = {
 }
 _BESIDE = {
     "features": "| `FOLDERNAME.h`, `FOLDERNAME.c` | the features of a sound, which the model takes |\n",
+    "image": "| `FOLDERNAME.h`, `FOLDERNAME.c` | the steps from an image to the model's input |\n",
     "classes": "| `FOLDERNAME.h`, `FOLDERNAME.c` | the best classes of a run |\n",
 }
 _ROUNDINGS = {
@@ -99,7 +100,8 @@ def files(
             for one in outputs
         ),
     }
-    beside = [f"{prefix}_{part}" for part, has in (("features", steps.features), ("classes", steps.ranks)) if has]
+    parts = (("features", steps.features), ("image", steps.image), ("classes", steps.ranks))
+    beside = [f"{prefix}_{part}" for part, has in parts if has]
     words |= step_tests(prefix, steps, goldens)
     words["classes"] = f"    int classes[{min(3, outputs[0].size)}];\n" if steps.ranks else ""
     words["parts"] = " ".join(f"{one}.c" for one in (prefix, *beside))

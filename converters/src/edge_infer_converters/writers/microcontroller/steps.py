@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from edge_infer_converters.writers.microcontroller import features as audio
+from edge_infer_converters.writers.microcontroller import image as images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import TensorSpec
     from edge_infer_converters.writers.microcontroller.features import Features
     from edge_infer_converters.writers.microcontroller.golden import Golden
+    from edge_infer_converters.writers.microcontroller.image import Resized, Source
     from edge_infer_converters.writers.microcontroller.text import End
 
 #: The words of a test that are empty without steps.
@@ -34,38 +36,59 @@ class Steps(NamedTuple):
         features: The features of a sound, or None.
         ranks: Whether the best classes are the answer.
         labels: Their names; empty where there are none.
+        source: An image of one size and its steps, or None.
+        image: What is written of them for the input of the model in C; None until that is known.
     """
 
     features: Features | None = None
     ranks: bool = False
     labels: tuple[str, ...] = ()
+    source: Source | None = None
+    image: Resized | None = None
 
 
-def steps_of(definition: Definition, labels: Sequence[str], inputs: Sequence[TensorSpec]) -> Steps:
-    """Return those steps of a bundle that are written in C: features of sounds, also quantized, and the best classes.
+def steps_of(
+    definition: Definition,
+    labels: Sequence[str],
+    inputs: Sequence[TensorSpec],
+    source_size: tuple[int, int] | None = None,
+) -> Steps:
+    """Return those steps of a bundle that are written in C: of sounds and images, and the best classes.
 
     Args:
         definition: The steps.
         labels: The names of the classes.
         inputs: The inputs of the bundle's model.
+        source_size: Width and height of all images; None where their steps are not asked for.
+
+    Raises:
+        InputError: Images are asked for, and one of their steps is not written in C.
     """
     last = definition.outputs
     ranks = len(last) == 1 and last[0].name == "post.top_k" and last[0].parameters["threshold"] is None
-    return Steps(audio.features_of(definition, inputs), ranks, tuple(labels) if ranks else ())
+    source = None if source_size is None else images.source_of(definition, *source_size)
+    return Steps(audio.features_of(definition, inputs), ranks, tuple(labels) if ranks else (), source)
 
 
 def fitting(steps: Steps, inputs: list[End], outputs: list[End]) -> Steps:
-    """Leave out what the model in C does not fit: it may be of other types than the bundle's."""
+    """Leave out what the model in C does not fit: it may be of other types than the bundle's.
+
+    Raises:
+        InputError: The steps of an image do not fit it.
+    """
     features = steps.features
     if features is not None and (len(inputs) != 1 or inputs[0].kind != ("int8_t" if features.levels else "float")):
         features = None
     ranks = steps.ranks and len(outputs) == 1 and len(steps.labels) in (0, outputs[0].size)
-    return Steps(features, ranks, steps.labels if ranks else ())
+    image = None if steps.source is None else images.resized_of(steps.source, inputs)
+    return Steps(features, ranks, steps.labels if ranks else (), steps.source, image)
 
 
 def files(prefix: str, steps: Steps, outputs: list[End]) -> dict[str, str]:
     """Return the text of each file by its name."""
     found = {} if steps.features is None else audio.files(prefix, steps.features)
+    if steps.image is not None:
+        found |= images.files(prefix, steps.image)
     if not steps.ranks:
         return found
     count = len(steps.labels)
@@ -93,10 +116,11 @@ def tested(prefix: str, steps: Steps, goldens: Sequence[Golden]) -> dict[str, st
     if steps.features is not None:
         words["step_includes"] += f'#include "{prefix}_features.h"\n'
         words["step_arrays"], words["step_lines"] = audio.golden(prefix, steps.features)
-        words["missed"], words["failed"] = ", missed = 0", " + missed"
-        said = f"of {audio.FRAMES} frames of features as they should be"
-        words["step_said"] = f'  printf("{prefix}: %d {said}\\n", {audio.FRAMES} - missed);\n'
-        words["step_printed"] = f'  Serial.print({audio.FRAMES} - missed);\n  Serial.println(" {said}");\n'
+        _say(words, prefix, audio.FRAMES, "frames of features")
+    if steps.image is not None:
+        words["step_includes"] += f'#include "{prefix}_image.h"\n'
+        words["step_arrays"], words["step_lines"] = images.golden(prefix, steps.image)
+        _say(words, prefix, steps.image.height, "rows of the image")
     if steps.ranks:
         words["step_includes"] += f'#include "{prefix}_classes.h"\n'
         best = [np.argsort(-one.outputs[0].reshape(-1).astype(np.float64), kind="stable")[:3] for one in goldens]
@@ -108,3 +132,11 @@ def tested(prefix: str, steps: Steps, goldens: Sequence[Golden]) -> dict[str, st
             "memcmp(classes, best[place], sizeof classes) != 0;\n"
         )
     return words
+
+
+def _say(words: dict[str, str], prefix: str, count: int, what: str) -> None:
+    """Count what a step misses, and let the test print it."""
+    said = f"of {count} {what} as they should be"
+    words["missed"], words["failed"] = ", missed = 0", " + missed"
+    words["step_said"] = f'  printf("{prefix}: %d {said}\\n", {count} - missed);\n'
+    words["step_printed"] = f'  Serial.print({count} - missed);\n  Serial.println(" {said}");\n'

@@ -91,7 +91,7 @@ def test_a_page_fetches_each_graph_once_where_no_task_is_named(
     open_page: Callable[..., BrowserPage], address: str
 ) -> None:
     page, asked = open_page(f"{address}/blank.html"), list[str]()
-    page.context.on("request", lambda request: asked.append(request.url))
+    page.do(lambda page: page.context.on("request", lambda request: asked.append(request.url)))
 
     cases = [["flan", None, record_pairs.TEXTS[:1], {"max_tokens": 4}]]
     page.evaluate(_RUN, {"cases": cases, "root": "/models", "index": "/src/index.js"})

@@ -167,7 +167,7 @@ def _row(
     row |= {"peer_name": peer_name, "peer": size / statistics.median(peer), "ratio": statistics.median(ratios)}
     row["spread"] = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
     if target is not None:
-        row |= {"target": f">= {target:g}x", "met": ratios[-1] >= target}
+        row |= {"target": f">= {target:g}x", "met": ratios[-(len(ratios) // 4) - 1] >= target}
     return row
 
 

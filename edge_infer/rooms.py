@@ -65,6 +65,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
     "generation/native.py": (("page",), "native kernels; a page runs the same as WebAssembly"),
     "generation/team.py": (("page",), "threads of the native kernels"),
+    "generation/sequence_vectors.py": (("page",), "read by `edge-infer verify` and converters"),
     "generation/template_limits.py": (("page",), "needs the package jinja2, which a page does not bring"),
     "generation/vectors.py": (("page",), "read by `edge-infer verify` and converters"),
     "kernels/build.py": (("page",), "compiles the kernels"),
@@ -102,8 +103,8 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "vectors/documents.py": (("page",), "read by commands"),
     "vectors/filling.py": (("page",), "for commands only"),
     "vectors/native.py": (("page",), "native kernels"),
-    "vectors/published.py": (("page",), "publishes indexes, and tries what was pulled, on a host"),
     "vectors/numeric.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),
+    "vectors/published.py": (("page",), "publishes indexes, and tries what was pulled, on a host"),
     "vectors/recall.py": (("page",), "for commands only"),
 }
 

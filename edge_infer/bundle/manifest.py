@@ -309,7 +309,7 @@ def _parse(document: Any) -> Manifest:
             got=version,
         )
     name = _text(document, "name", "manifest")
-    if not _matches(_NAME, name):
+    if not is_name(name):
         raise ManifestError(f"manifest: `name` is {name!r}, expected letters, digits, `.`, `_` and `-`", got=name)
 
     files: dict[str, FileEntry] = {}
@@ -458,6 +458,11 @@ def parse_specs(entries: Any, where: str) -> list[TensorSpec]:
             raise ManifestError(f"{place}: the name `{name}` is used twice", got=name)
         specs.append(TensorSpec(name, dtype, shape))
     return specs
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text can be the name of a bundle, or of what a store offers."""
+    return _matches(_NAME, text)
 
 
 def check_path(path: str, where: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,10 +247,14 @@ def _dimension(embedder: Embedder, pieces: Sequence[Piece]) -> int:
     Raises:
         InputError: None of the images can be read.
     """
+    if not embedder.is_of_images:
+        return len(embedder.vector(pieces[0]))
     for piece in pieces:
-        with suppress(InputError):
+        try:
             return len(embedder.vector(piece))
-    raise InputError("none of the images can be read", hint="give others")
+        except InputError as error:
+            said = error.message
+    raise InputError(f"none of the images can be read: {said}", hint="give others")
 
 
 def _read(documents: Sequence[str], most: int, field: str | None, *, images: bool) -> tuple[list[Piece], list[str]]:

@@ -20,6 +20,8 @@ from edge_infer.cli.verify_chain import verify_chain
 from edge_infer.cli.verify_generation import verify_generation
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
 from edge_infer.formats.input_files import read_inputs
+from edge_infer.generation.encoder_decoder import sequence_definition
+from edge_infer.generation.sequence_vectors import has_sequences
 from edge_infer.parity.comparison import worst_of
 from edge_infer.parity.verdict import Limits
 from edge_infer.platform import allocator
@@ -118,7 +120,8 @@ def verify(
     and on each engine, those of a page too, the answers by label, score (.02) and overlap of boxes (.9).
 
     A model that generates text is asked the prompts of its vectors: the chat template must render the same text, the
-    tokenizer give the same tokens, and the same new tokens must come out, the most likely ones and sampled ones.
+    tokenizer give the same tokens, and the same new tokens must come out, the most likely ones and sampled ones. Of
+    Whisper and T5 the first logits must be near, and the most likely tokens the same where they lead clearly.
 
     With --host the variants run on another machine, which ssh reaches with a key: it needs Python 3.11 and nothing
     else, gets what `slim` makes, in a folder for this time only, and its answers are judged here.
@@ -158,7 +161,10 @@ def verify(
         refused = [flag for flag, value in given.items() if value]
         sys.exit(verify_chain(bundle, device, backends, refused, as_json=as_json))
     wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
-    if all(variant.format == "decoder" for variant in wanted):
+    if has_sequences(bundle.manifest) and not variants:
+        encoders = sequence_definition(bundle.manifest).encoders
+        wanted = [variant for variant in wanted if variant.id in encoders]
+    if has_sequences(bundle.manifest) or all(variant.format == "decoder" for variant in wanted):
         given = {"--backend": backends, "--input": inputs, "--bisect": is_bisected, "--device": device != "auto"}
         given |= {"--host": host}
         given |= {"--atol, --rtol, --min-sqnr, --min-cosine or --min-top1": limits.is_set}

@@ -135,6 +135,20 @@ class SequenceModel:
             raise
         self.variant = chosen
 
+    def tokenize(self, text: str) -> list[int]:
+        """Return the tokens of a text, behind what the bundle puts before every text.
+
+        Raises:
+            InputError: There are none, or the model lacks one.
+        """
+        ids = self.tokenizer.encode(self.definition.prefix + text, truncation=None, padding=None).ids
+        if not ids:
+            raise InputError("the text has no tokens", hint="give a text of at least one character")
+        wrong = next((one for one in ids if one >= self.definition.vocab_size), None)
+        if wrong is not None:
+            raise InputError(f"the text has the token {wrong}, the model has {self.definition.vocab_size} tokens")
+        return ids
+
     def encode(self, feeds: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return the keys and values that the decoder attends to; they stay in the engine."""
         names = [spec.name for spec in self.encoder.outputs]

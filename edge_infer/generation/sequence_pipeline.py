@@ -197,10 +197,7 @@ class TextToText(_Sequences):
         if type(most) is not int or not 1 <= most <= _MOST_TOKENS:
             raise InputError(f"`max_tokens` is {most!r}, expected 1 to {_MOST_TOKENS}")
         model = self.model
-        ids = model.tokenizer.encode(model.definition.prefix + value, truncation=None, padding=None).ids
-        if not ids:
-            raise InputError("the text has no tokens", hint="give a text of at least one character")
-        crossed = model.encode({"input_ids": Tensor.from_list([ids], DType.INT64)})
+        crossed = model.encode({"input_ids": Tensor.from_list([model.tokenize(value)], DType.INT64)})
         try:
             tokens = list(model.tokens(crossed, [model.definition.start], most))
         finally:

@@ -167,7 +167,7 @@ class Recognizer:
                 if not prompt:
                     prompt = self._prompt(crossed, language, task, has_times=has_times)
                 most = self.model.definition.context - len(prompt)
-                rules = self._timed if has_times else self._plain
+                rules = self._timed if has_times else self.plain_rules
                 tokens = list(self.model.tokens(crossed, prompt, most, rules))
             finally:
                 self.model.forget(crossed)
@@ -178,6 +178,19 @@ class Recognizer:
             found, passed = self._cut(tokens, offset, length)
             yield from found
             seek += passed if passed > 0 else length
+
+    def first_window(self, sound: Any) -> tuple[dict[str, Any], list[int]]:
+        """Return what the encoder gives for a sound's first window, and the tokens before a text without times.
+
+        The language is English, or the first that the model knows: to hear it is no proof of the model.
+        """
+        item, languages = Item(), self.speech.languages
+        features, count = self._windows(self._resample(self._decode(sound, item), item).samples, item)
+        window = self._window(features, 0, min(self.speech.frames, count))
+        crossed = self.model.encode({"input_features": window})
+        language = "en" if "en" in languages else next(iter(languages), None)
+        task = "transcribe" if "transcribe" in self.speech.tasks else next(iter(self.speech.tasks), "transcribe")
+        return crossed, self._prompt(crossed, language, task, has_times=False)
 
     def text(self, tokens: list[int]) -> str:
         """Return the text of tokens, without times and special tokens."""
@@ -225,13 +238,14 @@ class Recognizer:
         logits = self.model.first_logits(crossed, [self.speech.start])
         return max(languages.values(), key=lambda token: (logits[token], -token))
 
-    def _plain(self, logits: list[float], tokens: list[int]) -> None:
+    def plain_rules(self, logits: list[float], tokens: list[int]) -> None:
+        """Forbid the tokens that the bundle suppresses."""
         for one in (*self.speech.suppressed, *(() if tokens else self.speech.begin_suppressed)):
             logits[one] = _NEVER
 
     def _timed(self, logits: list[float], tokens: list[int]) -> None:
         """Times come in pairs, never fall, and stand first; all together may be likelier than the best word."""
-        self._plain(logits, tokens)
+        self.plain_rules(logits, tokens)
         speech, first = self.speech, self.speech.first_time
         times = [one for one in tokens if one >= first]
         was_time = bool(tokens) and tokens[-1] >= first

@@ -32,6 +32,8 @@ class GenerationVector(NamedTuple):
         options: All options of the generation that are not left to the bundle's defaults.
         tokens: The new tokens.
         text: Their text, as the answer has it.
+        sound: A made-up sound's `rate` and `samples` (`edge_infer/tasks/vectors.py`); None for texts.
+        logits: Of models with an encoder and a decoder the best first tokens, each with its logit; else None.
     """
 
     variant: str
@@ -42,6 +44,8 @@ class GenerationVector(NamedTuple):
     options: Mapping[str, Any]
     tokens: Sequence[int]
     text: str
+    sound: Mapping[str, int] | None = None
+    logits: Sequence[tuple[int, float]] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Describe this as the file does; what is None is left out."""
@@ -85,6 +89,8 @@ def _vector(entry: Any) -> GenerationVector:
         entry["options"],
         entry["tokens"],
         entry["text"],
+        entry.get("sound"),
+        entry.get("logits"),
     )
     for tokens in (found.ids, found.tokens):
         if not isinstance(tokens, list) or any(type(one) is not int for one in tokens):
@@ -92,8 +98,12 @@ def _vector(entry: Any) -> GenerationVector:
     texts = (found.variant, found.text, found.prompt or "", found.rendered or "")
     if not all(isinstance(one, str) for one in texts) or not isinstance(found.options, dict):
         raise TypeError("`variant`, `prompt`, `rendered` and `text` are texts, `options` an object")
-    if (found.prompt is None) == (found.messages is None):
-        raise TypeError("an entry has a prompt or messages")
+    if [found.prompt, found.messages, found.sound].count(None) != 2:
+        raise TypeError("an entry has a prompt, messages or a sound")
+    if not isinstance(found.options.get("max_tokens", 0), int) or not isinstance(found.sound or {}, dict):
+        raise TypeError("`max_tokens` is a whole number, `sound` an object")
+    if any(type(token) is not int or not isinstance(value, (int, float)) for token, value in found.logits or ()):
+        raise TypeError("`logits` are pairs of a token and a number")
     return found
 
 

@@ -71,8 +71,17 @@ def trial(path: Path, asked: LoadOptions = DEFAULTS) -> None:
     """Load a bundle folder and run its golden examples, where it has any.
 
     Raises:
+        UnsupportedError: It is an index: nothing is wrong with it, but it cannot be loaded.
         EdgeInferError: It does not load, or does not give its golden outputs.
     """
+    from edge_infer.sync.revision import HEADS  # only hosts try versions of a store
+
+    if next((name for name in HEADS if (path / name).is_file()), HEADS[0]) != HEADS[0]:
+        raise UnsupportedError(
+            "It is an index of vectors, and no model",
+            hint="edge-infer pull STORE/NAME --into DIR brings it",
+            is_index=True,
+        )
     bundle = Bundle.open(path, key=asked.key)
     has_examples = bundle.manifest.examples is not None
     host.at_once(opened(bundle, asked._replace(self_test=has_examples, tune=False))).close()

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.bundle.sealed import KeyRing, SealedFile
 from edge_infer.errors import (
     BackendUnavailable,
+    BundleError,
     DeltaError,
     DeviceLost,
     EncryptedError,
     FetchError,
     InputError,
     IntegrityError,
-    ManifestError,
     NotReleasedError,
     OutOfMemory,
     StoreError,
@@ -267,7 +267,7 @@ class _Pull:
             raise
         except Exception as error:
             hint = "the old version is active as before" if record.active else "nothing is installed"
-            if isinstance(error, ManifestError) and error.details.get("is_newer"):
+            if isinstance(error, BundleError) and error.details.get("is_newer"):
                 hint = error.hint  # what a newer edge-infer may run is not refused for ever
             else:
                 ended = ended._replace(refused=(*record.refused, wanted.bundle)[-16:])

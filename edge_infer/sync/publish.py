@@ -11,7 +11,7 @@ from edge_infer.bundle.sealed import MAGIC, KeyRing, opened, seal
 from edge_infer.errors import BundleError, DeltaError, IntegrityError, StoreError
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
-from edge_infer.sync.revision import File, Object, Revision
+from edge_infer.sync.revision import File, Object, Revision, head_of
 from edge_infer.sync.stage import WHOLE
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 #: A delta is kept only where it is smaller than this share of the full pack.
 MAX_SHARE = 0.6
+
+
+#: What is named by the file that names all others.
+_KINDS = {MANIFEST_NAME: "a model", "index.json": "an index"}
 
 
 class Contents(NamedTuple):
@@ -77,7 +81,8 @@ def publish(
     Raises:
         BundleError: The bundle's files are not what its manifest says, or cannot be encrypted.
         EncryptedError: The key file is none.
-        StoreError: The store or a key is missing or damaged, or this very bundle is the newest already.
+        StoreError: The store or a key is missing or damaged, this very bundle is the newest already, or what the store
+            has of this name is an index and this a model, or the other way.
     """
     contents = bundle if isinstance(bundle, Contents) else contents_of(bundle)
     name, files = contents.name, contents.files
@@ -86,7 +91,7 @@ def publish(
     if key is not None and contents.why_clear:
         raise BundleError(
             f"`{name}` {contents.why_clear}: it cannot be encrypted",
-            hint="convert the model into one file, or publish it in clear",
+            hint="publish it in clear; a model with external data can be converted into one file",
         )
     sealed = files if key is None else {path: seal(data, key) for path, data in files.items()}
     listed = tuple(File(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in sorted(sealed.items()))
@@ -96,6 +101,11 @@ def publish(
         raise StoreError(
             f"This bundle is the newest of `{name}` already: version {older[0].version}",
             hint="edge-infer store refresh STORE signs it again",
+        )
+    if older and head_of(older[0].files).path != head_of(listed).path:
+        raise StoreError(
+            f"`{name}` of the store is {_KINDS[head_of(older[0].files).path]}, this is {_KINDS[head_of(listed).path]}",
+            hint="give it another name: devices would take the one for the other",
         )
     if older and older[0].key and key is None and not in_clear:
         raise StoreError(

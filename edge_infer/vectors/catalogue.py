@@ -139,11 +139,13 @@ def read_catalogue(data: bytes, where: str) -> Catalogue:
         raise BundleError(f"`{where}/{NAME}` is not JSON: {error}", hint=_AGAIN) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise BundleError(f"`{where}/{NAME}` does not describe an index", hint=_AGAIN)
-    if document.get("version") != VERSION:
+    version = document.get("version")
+    if version != VERSION:
         raise BundleError(
-            f"`{where}` is an index of version {document.get('version')!r}, this edge-infer reads {VERSION}",
+            f"`{where}` is an index of version {version!r}, this edge-infer reads {VERSION}",
             hint="pip install --upgrade edge-infer",
-            got=document.get("version"),
+            is_newer=isinstance(version, int) and version > VERSION,
+            got=version,
         )
     try:
         return _catalogue(document)

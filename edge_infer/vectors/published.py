@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
-from edge_infer.bundle.manifest import MANIFEST_NAME
-from edge_infer.errors import IntegrityError
+from edge_infer.bundle.manifest import MANIFEST_NAME, is_name
+from edge_infer.errors import InputError, IntegrityError
 from edge_infer.platform.hashing import sha256
 from edge_infer.sync.publish import Contents
 from edge_infer.vectors.catalogue import NAME
@@ -26,8 +27,16 @@ def contents_of(folder: Path) -> Contents:
 
     Raises:
         BundleError: There is no index, or it is wrong.
+        InputError: The folder's name cannot be that of an index in a store.
         IntegrityError: A file of it is missing or damaged.
     """
+    name = folder.resolve().name.removesuffix(".index")
+    if not is_name(name):
+        raise InputError(
+            f"The index would be called {name!r}, expected letters, digits, `.`, `_` and `-`",
+            hint=f"rename the folder: mv {quote(str(folder))} notes.index",
+            got=name,
+        )
     catalogue = IndexFolder(folder).read()
     files = {NAME: catalogue.to_bytes()}
     for entry in catalogue.files:
@@ -38,7 +47,6 @@ def contents_of(folder: Path) -> Contents:
             raise IntegrityError(f"`{path}` cannot be read: {error.strerror}", path=entry.path) from error
         if sha256(files[entry.path]) != entry.sha256:
             raise IntegrityError(f"`{path}` is not the file that `{NAME}` names", path=entry.path)
-    name = folder.resolve().name.removesuffix(".index")
     return Contents(name, sha256(files[NAME])[:12], files, "is an index, which is read in place")
 
 

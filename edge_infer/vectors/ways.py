@@ -41,9 +41,12 @@ def arithmetics() -> dict[str, Arithmetic]:
     """Return every way that works here by its name, the quickest first."""
     found: dict[str, Arithmetic] = {"plain": Plain()}
     if has_numpy():
-        from edge_infer.vectors.numeric import Numeric
-
-        found = {"numpy": Numeric(), **found}
+        try:
+            from edge_infer.vectors.numeric import Numeric
+        except ImportError:  # a page that loaded numpy has the package without this file
+            pass
+        else:
+            found = {"numpy": Numeric(), **found}
     if in_browser():
         from edge_infer.vectors.page import Page
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import EdgeInferError
+from edge_infer.generation.encoder_decoder import SequenceModel
 from edge_infer.generation.generate import generate
+from edge_infer.generation.sequence_vectors import has_sequences, sequence_difference
 from edge_infer.generation.vectors import difference, read_vectors
 
 if TYPE_CHECKING:
@@ -48,16 +50,17 @@ def generation_rows(
 
     Args:
         bundle: The bundle.
-        variants: Those of format `decoder`.
+        variants: Those of format `decoder`; of models with an encoder and a decoder those of the decoder.
         done: Told when a variant is done.
 
     Raises:
         BundleError: The file of vectors is damaged.
     """
     vectors = read_vectors(bundle)
+    row_of = _sequence_row if has_sequences(bundle.manifest) else _row
     rows = []
     for variant in variants:
-        rows.append(_row(bundle, variant, [one for one in vectors if one.variant == variant.id]))
+        rows.append(row_of(bundle, variant, [one for one in vectors if one.variant == variant.id]))
         done()
     return rows
 
@@ -81,3 +84,15 @@ def _row(bundle: Bundle, variant: Variant, vectors: Sequence[GenerationVector]) 
     except EdgeInferError as error:
         return GenerationRow(variant.id, count, tokens, "fail", error.message)
     return GenerationRow(variant.id, count, tokens, "ok")
+
+
+def _sequence_row(bundle: Bundle, variant: Variant, vectors: Sequence[GenerationVector]) -> GenerationRow:
+    count, tokens = len(vectors), sum(len(one.tokens) for one in vectors)
+    if not vectors:
+        return GenerationRow(variant.id, 0, 0, "skip", "the bundle has no vectors of it")
+    try:
+        with SequenceModel(bundle, variant.id) as model:
+            found = next(filter(None, (sequence_difference(bundle, model, one) for one in vectors)), "")
+    except EdgeInferError as error:
+        found = error.message
+    return GenerationRow(variant.id, count, tokens, "fail" if found else "ok", found)

@@ -171,3 +171,20 @@ def test_two_that_change_one_index_lose_nothing(
             }"""
         )
     assert found == [["b.txt", "c.txt", "d.txt"], [{"source": "e.txt", "pieces": 1}], 1, "input_error"]
+
+
+def test_what_is_given_up_before_it_begins_takes_nothing_out(
+    open_page: Callable[..., BrowserPage], bundles: dict[str, Path]
+) -> None:
+    with ServerThread(create_app(bundles, find_web_root())) as server:
+        found = open_page(f"{server.url}/blank.html").evaluate("""async () => {
+            const { ownIndex } = await import("/src/index.js");
+            const own = await ownIndex("stopped", { model: "/models/minilm" });
+            await own.add([{ name: "a.txt", text: "a good film" }]);
+            const signal = AbortSignal.abort();
+            const said = await own.add([{ name: "a.txt", text: "a bad film" }], { signal }).catch(String);
+            return [said, own.documents()];
+        }""")
+
+    assert "Abort" in found[0]
+    assert found[1] == [{"source": "a.txt", "pieces": 1}]

@@ -563,6 +563,26 @@ def test_an_address_with_an_input_that_fits_nothing_opens_the_page(
     assert page.console == []
 
 
+@pytest.mark.long
+def test_an_input_is_in_the_address_only_as_far_as_chats_and_qr_codes_go(
+    open_page: Callable[..., BrowserPage], studio: str
+) -> None:
+    def work(page: Page) -> str:
+        page.set_default_timeout(20_000)
+        page.wait_for_selector(".bars .best")
+        page.fill("textarea", "\u4f60\u597d film")
+        page.wait_for_function("location.hash.includes('in=')")
+        page.fill("textarea", "\u4f60\u597d" * 100)  # 1800 letters of an address
+        page.wait_for_function("!location.hash.includes('in=')")
+        page.goto(f"{studio}/#/models/risk")
+        page.wait_for_selector(".bars .best")
+        page.goto(f"{studio}/#/models/mood?in={'a' * 3000}")  # of no link that was made here
+        page.wait_for_selector(".bars .best")
+        return page.input_value("textarea")
+
+    assert "aaa" not in open_page(f"{studio}/#/models/mood").do(work)
+
+
 def test_the_command_to_take_along_gives_the_answer_on_the_screen(
     open_page: Callable[..., BrowserPage], studio: str
 ) -> None:

@@ -164,3 +164,17 @@ def test_a_server_that_is_gone_is_said(open_page: Callable[..., BrowserPage], tm
 
     assert "The server does not answer" in said
     assert "edge-infer serve" in said
+
+
+def test_made_values_are_not_in_the_address(open_page: Callable[..., BrowserPage], url: str) -> None:
+    def work(page: Page) -> list[str]:
+        page.add_init_script(
+            "const was = history.replaceState; globalThis.written = [];"
+            "history.replaceState = (...given) => (written.push(given[2]), was.apply(history, given));"
+        )
+        page.goto(f"{url}/#/models/tiny")
+        _answered(page)
+        written: list[str] = page.evaluate("written")
+        return written
+
+    assert open_page("about:blank").do(work) == []

@@ -414,6 +414,46 @@ def test_a_session_of_a_plain_bundle_has_no_updates(page: BrowserPage, publisher
         }""")
 
 
+def test_a_model_and_an_index_of_a_store_are_not_refused_for_each_other(
+    page: BrowserPage, publisher: Publisher, tmp_path: Path
+) -> None:
+    index = edge_infer.Index.create(tmp_path / "notes.index", 8)
+    index.add([[1.0] * 8], texts=["nine"])
+    publish(contents_of(index.path), Repository(publisher.folder), publisher.keys)
+
+    found = page.evaluate(
+        """async () => {
+            const { load, openIndex } = await import("/src/index.js");
+            const said = async (task) => task.then(() => "", ({ code, hint }) => `${code} ${hint}`);
+            const wrong = [await said(openIndex("edge+/store/linear")), await said(load("edge+/store/notes"))];
+            await load("edge+/store/linear");
+            return [...wrong, (await openIndex("edge+/store/notes")).update.version !== ""];
+        }"""
+    )
+
+    assert found == ["input_error load(url), or pipeline(url)", "input_error openIndex(url)", True]
+
+
+def test_a_damaged_index_of_a_store_leaves_the_old_one(page: BrowserPage, publisher: Publisher, tmp_path: Path) -> None:
+    index = edge_infer.Index.create(tmp_path / "notes.index", 8)
+    index.add([[1.0] * 8], texts=["nine"])
+    store, contents = Repository(publisher.folder), contents_of(index.path)
+    publish(contents, store, publisher.keys)
+    ask = """async () => {
+        const { openIndex } = await import("/src/index.js");
+        const index = await openIndex("edge+/store/notes");
+        return [index.update.note, (await index.search("nine", { mode: "words" })).length];
+    }"""
+    assert page.evaluate(ask) == ["", 1]
+
+    files = {path: data + (b" " if path.startswith("segments/") else b"\n") for path, data in contents.files.items()}
+    publish(contents._replace(files=files, version="2"), store, publisher.keys)
+
+    note, count = page.evaluate(ask)
+    assert "failed its trial here before" in note
+    assert count == 1
+
+
 def test_an_index_of_a_store_moves_by_its_new_segments(page: BrowserPage, publisher: Publisher, tmp_path: Path) -> None:
     def publish_index() -> None:
         publish(contents_of(index.path), Repository(publisher.folder), publisher.keys)

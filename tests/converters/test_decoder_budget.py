@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import edge_infer
 from edge_infer.errors import AccuracyError, InputError
 from edge_infer.generation.decoder import Decoder
 from edge_infer_converters import convert
+from edge_infer_converters.cli import convert as command
 from edge_infer_converters.conversion import DecoderConversion
 from edge_infer_converters.search.mixed_decoder import most_trials, part_of, search
-from edge_infer_converters.search.perplexity import perplexity
+from edge_infer_converters.search.perplexity import perplexity, read_windows
+from edge_infer_converters.sources.decoder.tokens import TOKENIZER_NAME, Tokens
 from tests.support.generation import hub_folders
 
 if TYPE_CHECKING:
@@ -80,6 +83,31 @@ def test_mixed_keeps_the_budget_and_is_smaller_than_8_bits(folder: Path, tmp_pat
         assert generator.complete("The", max_tokens=4, temperature=0).usage.completion_tokens == 4
 
 
+def test_the_command_searches_as_the_guide_says(folder: Path, tmp_path: Path) -> None:
+    text, made = str(folder.parent / "text.txt"), tmp_path / "out.bundle"
+
+    done = CliRunner().invoke(
+        command, [str(folder), "-o", str(made), "--calibration", text, "--max-loss", "99%", "--json"]
+    )
+
+    assert done.exit_code == 0, done.output
+    told = json.loads((made / "quality.json").read_text())["variants"]
+    assert list(told) == ["decoder/mixed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--max-loss", "2%"), "needs a text to measure"), (("--max-loss", "2%", "--dry-run"), "--dry-run foresees no")],
+)
+def test_the_command_says_what_a_decoder_lacks(
+    folder: Path, tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    done = CliRunner().invoke(command, [str(folder), "-o", str(tmp_path / "out.bundle"), *options])
+
+    assert isinstance(done.exception, InputError)
+    assert said in done.exception.message
+
+
 def test_a_wide_budget_takes_4_bits_everywhere(folder: Path, tmp_path: Path) -> None:
     text = folder.parent / "text.txt"
 
@@ -97,6 +125,30 @@ def test_what_loses_more_than_the_budget_is_left_out(folder: Path, tmp_path: Pat
         convert(folder, tmp_path / "out.bundle", calibration=text, max_loss=0.0, precision="int4")
 
     assert "mixed" in (caught.value.hint or "")
+    assert not (tmp_path / "out.bundle").exists()
+
+
+def test_windows_are_spread_over_all_of_a_text(folder: Path, tmp_path: Path) -> None:
+    """Of 20,000 letters, each a token: too few for cuts by characters, and more than 16 windows."""
+    (tmp_path / "text.txt").write_text("x" * 19_000 + "y" * 1000)
+    tokens = Tokens({}, {TOKENIZER_NAME: (folder / "tokenizer.json").read_bytes()}, ())
+
+    windows = read_windows(tmp_path / "text.txt", tokens, 1024)
+
+    assert len(windows) == 16
+    assert windows[0] != windows[-1]
+
+
+def test_a_model_that_foretells_nothing_is_named(tmp_path: Path) -> None:
+    weights = hub_folders.weights("llama")
+    for name in ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"):
+        weights[name] = weights[name] * np.float32(1e4)
+    folder = hub_folders.write_folder(tmp_path / "loud", tensors=weights)
+    (tmp_path / "text.txt").write_text(_TEXT)
+
+    with pytest.raises(AccuracyError, match="its perplexity is infinite"):
+        convert(folder, tmp_path / "out.bundle", calibration=tmp_path / "text.txt")
+
     assert not (tmp_path / "out.bundle").exists()
 
 

@@ -217,6 +217,33 @@ def test_a_wrong_folder_is_refused_by_its_field(tmp_path: Path, case: str) -> No
     assert not (tmp_path / "out.bundle").exists()
 
 
+@pytest.mark.parametrize("kind", ["t5", "whisper"])
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, kind: str) -> None:
+    folder = pair_folders.write_pair(tmp_path / "evil", kind)
+    document = json.loads((folder / "tokenizer.json").read_text())
+    document["model"]["vocab"]["a"] = 5000
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+
+    with pytest.raises(ConversionError, match=f"has a token 5000, and the model {pair_folders.VOCABULARY} tokens"):
+        convert(folder, tmp_path / "out.bundle")
+    assert not (tmp_path / "out.bundle").exists()
+
+
+def test_a_special_token_without_weights_is_told_and_refused_in_texts(tmp_path: Path) -> None:
+    folder = pair_folders.write_pair(tmp_path / "t5", "t5")
+    document = json.loads((folder / "tokenizer.json").read_text())
+    document["added_tokens"].append({**document["added_tokens"][-1], "id": 5000, "content": "<|image|>"})
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+
+    bundle = convert(folder, tmp_path / "out.bundle", precision="fp32").path
+
+    with (
+        edge_infer.pipeline(bundle) as answer,
+        pytest.raises(InputError, match="has the token 5000, the model has 320"),
+    ):
+        answer("see <|image|>")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

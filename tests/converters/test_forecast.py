@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -64,6 +64,20 @@ def test_files_have_the_bytes_that_were_foreseen(write_model: WriteModel, tmp_pa
         low, high = sizes[one.variant.id] or (0, 0)
         # Names and nodes around the weights take some kB that nobody counts before.
         assert 0.75 * low - 2000 <= one.nbytes <= 1.25 * high + 4000, one.variant.id
+
+
+def test_options_that_take_more_calls_are_counted(write_model: WriteModel, tmp_path: Path) -> None:
+    model, data = write_model(zoo.mlp()), mlp_data(tmp_path / "data.npz")
+
+    def calls(id_: str, **given: Any) -> int:
+        foreseen = convert_run.foresee(model, None, Recipe.of(format="onnx", **given), calibration=data)
+        return next(one.calls for one in foreseen.variants if one.id == id_)
+
+    plain = calls("onnx/mixed", precision="fp32,mixed")
+    assert calls("onnx/mixed", precision="fp32,mixed", prune="30%") > 2 * plain - 1
+    assert calls("onnx/mixed", precision="fp32,mixed", transport="palette") > plain
+    # A budget tries corrected biases too.
+    assert calls("onnx/int8", precision="int8", min_sqnr=20.0) > calls("onnx/int8", precision="int8")
 
 
 def test_what_cannot_be_made_is_said_with_its_reason(write_model: WriteModel) -> None:

@@ -12,15 +12,20 @@ from onnx import helper
 
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import Variant
-from edge_infer.errors import ConversionError, InputError, IntegrityError
+from edge_infer.errors import ConversionError, InputError, IntegrityError, UnsupportedError
+from edge_infer.tools.page_export.folder import write_site
+from edge_infer_converters import convert, convert_run
 from edge_infer_converters.bundle_writer import BundleWriter
 from edge_infer_converters.passes.graphs import infer_shapes_in, nbytes_of, without_weights
 from edge_infer_converters.passes.sessions import session_of
+from edge_infer_converters.recipe import Recipe
+from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.onnx import load
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.writers import onnx as onnx_writer
 from tests.support import limited, real_models, zoo
 from tests.support.converters.engines import random_feeds, run_onnx
+from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,6 +150,98 @@ def test_what_needs_all_weights_in_memory_is_refused_of_more_than_2_gb(
 
     with pytest.raises(InputError, match=said):
         load(path, SourceOptions()._replace(**change))
+
+
+def write_apart(folder: Path, data_type: int, data: bytes) -> Path:
+    """Write a product by 256 x 256 weights of a type, in a file beside it."""
+    weight = onnx.TensorProto(name="w", data_type=data_type, dims=[256, 256])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="weights.bin")
+    (folder / "weights.bin").write_bytes(data)
+    nodes = [
+        helper.make_node("Cast", ["w"], ["v"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("MatMul", ["x", "v"], ["y"]),
+    ]
+    first, last = ([zoo.value(name, ["batch", 256])] for name in ("x", "y"))
+    graph = helper.make_graph(nodes, "apart", first, last, [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    (folder / "apart.onnx").write_bytes(model.SerializeToString())
+    return folder / "apart.onnx"
+
+
+def test_bfloat16_is_read_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_BYTES", 100_000)
+    halves = (np.eye(256, dtype=np.float32) * 3).view(np.uint32) >> 16
+
+    model = load(write_apart(tmp_path, onnx.TensorProto.BFLOAT16, halves.astype(np.uint16).tobytes()))
+
+    assert model.in_files is not None
+    np.testing.assert_array_equal(
+        model.reference().run({"x": np.ones((1, 256), np.float32)})["y"], np.full((1, 256), 3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("data_type", "said"),
+    [(onnx.TensorProto.INT4, "weights of 4 bits"), (onnx.TensorProto.STRING, "type 8"), (99, "type 99")],
+)
+def test_types_that_are_not_read_apart_are_named(
+    data_type: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "MAX_BYTES", 100_000)
+    path = write_apart(tmp_path, data_type, bytes(2**17))
+    monkeypatch.setattr("edge_infer_converters.passes.weights_in_files._LEAST_BYTES", 2**15)
+
+    with pytest.raises(ConversionError, match=f"`w` of `apart.onnx` has .*{said}"):
+        load(path)
+
+
+def test_a_dry_run_leaves_out_what_needs_all_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_BYTES", 100_000)
+    values = np.random.default_rng(0).normal(0, 0.05, (256, 256)).astype(np.float32)
+    path = write_apart(tmp_path, onnx.TensorProto.FLOAT, values.tobytes())
+    words = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed")
+
+    foreseen = convert_run.foresee(path, None, Recipe(("onnx",), words))
+    made = convert(path, tmp_path / "m.bundle", format="onnx", precision=words, keep_all=True)
+
+    assert [one.id for one in foreseen.variants] == [one.variant.id for one in made.variants]
+    assert foreseen.left_out == made.not_made
+    assert "int4 is not made of a model with more than 2 GB" in foreseen.left_out["onnx/int4"]
+
+
+def test_weights_beside_a_model_are_offered_to_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_BYTES", 100_000)
+    monkeypatch.setattr("edge_infer_converters.writers.encode._ONE_FILE_BYTES", 100_000)
+    values = np.random.default_rng(0).normal(0, 0.05, (256, 256)).astype(np.float32)
+    path, told = write_apart(tmp_path, onnx.TensorProto.FLOAT, values.tobytes()), Told()
+
+    made = convert(path, tmp_path / "m.bundle", format="onnx", precision="fp32,fp16")
+    recipe = Recipe(("onnx",), ("fp32",), targets=("web",))
+    convert_run.convert(path, tmp_path / "web.bundle", recipe, reporter=told)
+
+    assert [one.variant.targets for one in made.variants] == [("any",), ("cuda",)]
+    assert any("onnx/fp32: no page can read it" in one for one in told.warnings)
+    with pytest.raises(UnsupportedError, match="No page can read"):
+        write_site([tmp_path / "m.bundle"], tmp_path / "site", tmp_path)
+    assert not (tmp_path / "site").exists()
+
+
+def test_weights_beside_a_model_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        synced.append(os.fstat(handle).st_size)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+
+    with BundleWriter(tmp_path / "m.bundle") as writer:
+        (writer.folder / "weights.bin").write_bytes(bytes(12345))
+        assert writer.adopt("weights.bin") == 12345
+
+    assert 12345 in synced
 
 
 def test_a_large_model_runs_with_its_weights_in_a_file() -> None:

@@ -203,9 +203,13 @@ def test_options_of_mixed_ask_for_it_or_say_that_it_is_missing(given: dict[str, 
     assert "onnx/mixed" in [plan.id for plan in Recipe.of(**given).plans("fp32")]
     with pytest.raises(InputError, match="shape onnx/mixed"):
         Recipe.of(format="tflite", **given)
+    for source in (("int8", "onnx"), ("fp32", "tflite")):  # nothing to search, and no ONNX file unless asked for
+        with pytest.raises(InputError, match="shape onnx/mixed"):
+            Recipe.of(**given).plans(*source)
+    assert "onnx/mixed" in [plan.id for plan in Recipe.of(format="both", **given).plans("fp32", "tflite")]
 
 
 @pytest.mark.parametrize("share", ["100%", "-1%", 1.5])
 def test_a_share_that_is_none_is_refused(share: Any) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"--prune|share of the channels"):
         Recipe.of(prune=share)

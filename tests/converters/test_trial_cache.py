@@ -49,6 +49,20 @@ def test_figures_come_back() -> None:
     assert TrialCache("other").noise("w", "int4") is None
 
 
+def test_what_this_search_measured_itself_is_no_hit() -> None:
+    trials = TrialCache(None)
+    trials.add_noise("w", "int4", 0.25)
+    assert trials.noise("w", "int4") == 0.25
+    assert trials.hits == 0
+
+    kept = TrialCache("model")
+    kept.add_noise("w", "int4", 0.25)
+    kept.save()
+    again = TrialCache("model")
+    assert again.noise("w", "int4") == 0.25
+    assert again.hits == 1
+
+
 def test_the_second_search_measures_nothing_and_gives_the_same_bytes(
     write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

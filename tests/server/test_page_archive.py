@@ -111,3 +111,28 @@ print(edge_infer.Tokenizer.__name__, edge_infer.pipeline.__name__, len(asked))
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
 
     assert done.stdout == "Tokenizer pipeline 1\n", done.stderr
+
+
+def test_a_page_that_loaded_numpy_computes_with_what_the_archives_have(tmp_path: Path) -> None:
+    for data in (build_page_archive(package_files(), "1").data, build_later_archive(package_files(), "1").data):
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            archive.extractall(tmp_path, filter="data")
+    program = f"""
+import sys
+import numpy
+sys.path.insert(0, {str(tmp_path)!r})
+from edge_infer.tasks.item import Item
+from edge_infer.tasks.steps import read_step
+from edge_infer.vectors.ways import arithmetics
+made = {{"a": 1.5}}
+for step in (
+    {{"step": "tabular.columns", "names": ["a"], "types": ["float64"]}},
+    {{"step": "tabular.derive", "names": ["x"], "expressions": [["/", ["col", "a"], 2]]}},
+):
+    made = read_step(step, "steps").prepare(None)(made, Item())
+print(list(made.columns["x"]), *arithmetics())
+"""
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.stdout == "[0.75] plain\n", done.stderr

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from edge_infer.errors import EdgeInferError, OverShare, QueueFull
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.config import Settings
+from edge_infer.server.errors import ModelHangs
 from edge_infer.server.http import turns as turns_file
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.turns import Turns
 from edge_infer.server.ingestion import tenant_bounds
+from edge_infer.server.ingestion.admission import Call
 from edge_infer.server.ingestion.api_keys import ApiKeys
 from edge_infer.server.ingestion.tenant_bounds import TenantBounds
 from edge_infer.server.scheduling.batcher import BatchLimits
@@ -217,6 +220,16 @@ def test_a_request_waits_a_second_for_the_pauses_of_its_tenant_and_so_many_do(mo
         return at_once, asked.begun.count(b"a")
 
     assert asyncio.run(run()) == (20, 33)
+
+
+@pytest.mark.parametrize(
+    ("error", "pauses"), [(QueueFull("full"), True), (OverShare("often"), True), (ModelHangs("hangs"), False)]
+)
+def test_a_model_that_is_out_of_order_pauses_nobody(error: EdgeInferError, pauses: bool) -> None:
+    bounds = TenantBounds(perf_counter)
+    context: Any = SimpleNamespace(bounds=bounds, ledger=SimpleNamespace(rejected=lambda *_: None))
+    Call(context, "/v2/models/a/infer", tenant=Tenant("a")).rejected(error)
+    assert (bounds.paused_until("a") > 0) is pauses
 
 
 def test_frames_of_websockets_begin_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 import edge_infer
 from edge_infer.cli import cli
-from edge_infer.errors import BundleError, IntegrityError, TrialError
+from edge_infer.errors import BundleError, InputError, IntegrityError, StoreError, TrialError, UnsupportedError
+from edge_infer.server.store.followed import Followed
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.publish import publish
@@ -77,6 +78,40 @@ def test_a_damaged_index_is_neither_published_nor_taken(publisher: Publisher, tm
         contents_of(index.path)
     with pytest.raises(BundleError, match="cannot be encrypted"):
         publish(contents, Repository(publisher.folder), publisher.keys, encrypt_to=_key(tmp_path))
+
+
+def test_an_index_and_a_model_of_one_store_are_not_taken_for_one_another(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.publish(1)
+    index, store = notes(tmp_path), Repository(publisher.folder)
+    publish(contents_of(index.path), store, publisher.keys)
+    address = str(publisher.folder / "notes")
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="is an index of vectors"):
+            edge_infer.load(f"edge+{address}")
+
+    followed = Followed([str(publisher.folder)], root=tmp_path / "cache")
+    assert list(followed.bring()) == list(followed.bring()) == ["linear"]
+    with pytest.raises(UnsupportedError, match="is an index of vectors"):
+        Followed([address], root=tmp_path / "cache").bring()
+
+    with pytest.raises(StoreError, match="`linear` of the store is a model, this is an index"):
+        publish(contents_of(index.path)._replace(name="linear"), store, publisher.keys)
+
+
+@pytest.mark.parametrize("name", [".index", "..index", "my notes.index", "n" * 129 + ".index"])
+def test_an_index_whose_folder_gives_no_name_is_not_published(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="would be called"):
+        contents_of(notes(tmp_path).path.rename(tmp_path / name))
+
+
+def test_an_index_of_a_later_version_is_tried_again_by_a_later_edge_infer(publisher: Publisher, tmp_path: Path) -> None:
+    contents, device = contents_of(notes(tmp_path).path), DeviceStore(tmp_path / "device")
+    contents.files["index.json"] = contents.files["index.json"].replace(b'"version": 1', b'"version": 2')
+    publish(contents, Repository(publisher.folder), publisher.keys)
+    for _ in range(2):
+        with pytest.raises(TrialError, match="index of version 2, this edge-infer reads 1") as caught:
+            pull(str(publisher.folder), "notes", device, index_trial)
+        assert caught.value.hint == "pip install --upgrade edge-infer"
 
 
 def _key(folder: Path) -> Path:

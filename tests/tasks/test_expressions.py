@@ -77,8 +77,8 @@ def numbers(chance: random.Random, depth: int) -> Any:
     if kind == "when":
         return ["when", *part]
     if kind == "lookup":
-        return ["lookup", ["floor", part[0]], [1, 2.0, -3, 0], [0.5, 7, -0.0, 2]]
-    return [chance.choice(["==", "!="]), texts(chance), texts(chance)]
+        return ["lookup", ["floor", part[0]], [1, 2.0, -3, 0, 2**53 + 1], [0.5, 7, -0.0, 2, 3]]
+    return [chance.choice(["==", "!="]), texts(chance), chance.choice([None, texts(chance)])]
 
 
 def texts(chance: random.Random) -> Any:
@@ -88,8 +88,8 @@ def texts(chance: random.Random) -> Any:
     if kind == "leaf":
         return chance.choice(leaf)
     if kind == "when":
-        return ["when", numbers(chance, 1), chance.choice(leaf), chance.choice(leaf)]
-    return ["fill_null", chance.choice(leaf), chance.choice(leaf)]
+        return ["when", numbers(chance, 1), chance.choice(leaf), chance.choice([None, *leaf])]
+    return ["fill_null", chance.choice(leaf), chance.choice([None, *leaf])]
 
 
 def derive(tree: Any) -> dict[str, Any]:
@@ -211,6 +211,12 @@ def test_parts_of_any_library_give_the_numbers_of_the_whole() -> None:
         (lambda: {"x": col("income").clip(0) if col("income") > 1 else None}, "neither true nor false"),
         (lambda: {"x": col("income") + math.inf}, "takes no inf"),
         (lambda: {"x": col("income", "int64") + col("income")}, "is int64 and float64"),
+        (lambda: {"x": col("income") + 10**400}, "no number of more than"),
+        (lambda: {"x": col("income").clip("low")}, "not what `clip` takes"),  # type: ignore[arg-type]
+        (lambda: {"x": sum_of(2000)}, "is too large"),
+        (lambda: {"x": sum_of(2000).mean()}, "is too large"),
+        (lambda: {"x": doubled(40)}, "is too large"),
+        (lambda: {"x": (col("income") * 1e200).std().over("city")}, "a std is too large for float64"),
         (lambda: {"x": col("incomes")}, "the column `incomes` is missing"),
         (lambda: {"x": 5}, "expected an expression"),
         (dict, "name no column"),
@@ -219,6 +225,26 @@ def test_parts_of_any_library_give_the_numbers_of_the_whole() -> None:
 def test_what_cannot_be_computed_is_refused(expressions: Callable[[], dict[str, Any]], message: str) -> None:
     with pytest.raises(InputError, match=message):
         edge_infer.fit_features(expressions(), PEOPLE).table(PEOPLE)
+
+
+def sum_of(parts: int) -> edge_infer.Expression:
+    whole = col("income")
+    for _ in range(parts):
+        whole = whole + 1
+    return whole
+
+
+def doubled(times: int) -> edge_infer.Expression:
+    """Return what has 2^times parts, and few objects."""
+    whole = col("income")
+    for _ in range(times):
+        whole = whole + whole
+    return whole
+
+
+def test_what_stands_for_a_missing_text_needs_no_word() -> None:
+    features = edge_infer.fit_features({"x": (col("zone") > 1).when("far")}, PEOPLE)
+    assert features.table(PEOPLE)["x"] == [None, "far", None, "far", "far", "far", None]
 
 
 HOSTILE: list[Any] = [
@@ -233,6 +259,7 @@ HOSTILE: list[Any] = [
     ["lookup", ["col", "city"], ["a"], [None]],
     ["lookup", ["col", "city"], ["a"], []],
     ["lookup", ["col", "a"], ["a"], [1]],
+    ["lookup", ["col", "a"], [2**53, 2**53 + 1], [1, 2]],  # one number in float64
     ["text", None],
     {"col": "a"},
     "a",

@@ -9,14 +9,18 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import edge_infer
 from edge_infer.bundle.bundle import Bundle
+from edge_infer.errors import EdgeInferError
+from edge_infer.formats.safetensors import write_examples
 from edge_infer.platform.hashing import sha256
 from edge_infer.tasks import vectors
 from edge_infer.tasks.agreement import difference, plain
 from edge_infer.tasks.definition import definition_of
+from edge_infer.tensors.arrays import to_tensor
 from tests.support.tasks import each_task
 from tests.support.tasks.pipelines import words
 
@@ -28,7 +32,7 @@ HERE = Path(__file__).parent
 TEXTS = ("a good film", "\U0001f600 Paris a London \U0001f600 bad")
 
 
-def prove(*bundles: Path) -> list[Any]:
+def prove(*bundles: Path | str) -> list[Any]:
     command = ["node", str(HERE / "prove.mjs"), *map(str, bundles)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8")
     found: list[Any] = json.loads(done.stdout)
@@ -107,6 +111,40 @@ def test_what_differs_is_told(tmp_path: Path) -> None:
     assert [one.split(":")[0] for one in by_answer["differences"]] == ["case 0"]
     assert "differs" in by_tokens["differences"][0]
     assert [one["code"] for one in unread] == ["manifest_error", "manifest_error"]
+
+
+def test_where_it_is_loaded_the_model_proves_itself_too(tmp_path: Path) -> None:
+    after = [{"step": "post.softmax"}, {"step": "post.top_k"}]
+
+    def made(name: str, factor: int | None) -> Path:
+        path = words(tmp_path / f"{name}.bundle", "text-classification", after, 2, ["good", "bad"], pooled=True)
+        with_vectors(path)
+        if factor is None:
+            return path
+        with edge_infer.load(path, arrays="numpy") as session:
+            given = {spec.name: np.ones((1, 2), str(spec.dtype)) for spec in session.inputs}
+            outputs = {name: to_tensor(array * factor) for name, array in session.run(given).items()}
+        golden = write_examples([({name: to_tensor(array) for name, array in given.items()}, outputs)])
+        rewrite(path, "golden.safetensors", golden)
+        manifest = json.loads((path / "manifest.json").read_text("utf-8"))
+        (path / "manifest.json").write_text(json.dumps({**manifest, "examples": "golden.safetensors"}), "utf-8")
+        return path
+
+    bundles = [made("none", None), made("right", 1), made("wrong", 2)]
+    in_python: list[tuple[str, str] | None] = []
+    for bundle in bundles:
+        try:
+            edge_infer.pipeline(bundle, self_test=True).close()
+            in_python.append(None)
+        except EdgeInferError as error:
+            in_python.append((error.code, error.message))
+
+    in_javascript = [one and (one["code"], one["message"]) for one in prove("--load", *bundles)]
+
+    assert in_javascript[:2] == in_python[:2]
+    assert in_python[1] is None
+    assert [one and one[0] for one in in_javascript] == ["input_error", None, "execution_error"]
+    assert [one and one[0] for one in in_python] == ["input_error", None, "execution_error"]
 
 
 def moved(value: Any, chance: random.Random) -> Any:

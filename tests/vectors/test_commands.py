@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import edge_infer
 from edge_infer.cli import cli
-from edge_infer.errors import BundleError, IntegrityError
+from edge_infer.errors import BundleError, InputError, IntegrityError
 from edge_infer.formats.safetensors import read_tensors
 from edge_infer.vectors.embedder import Embedder
 from tests.support.tasks import pipelines
@@ -126,3 +126,12 @@ def test_an_index_embeds_texts_that_are_added(folder: Path) -> None:
 
     assert index.get(number) is not None
     assert {hit.text for hit in index.search("paris", 2)} == {"paris", "paris paris a"}
+
+
+def test_a_model_without_one_vector_is_named_with_the_step_that_lacks(folder: Path) -> None:
+    pipelines.words(folder / "raw.bundle", "feature-extraction", [{"step": "post.tensor"}])
+
+    with pytest.raises(InputError, match="expected a vector") as caught:
+        run("index", "build", "docs", "--model", "raw.bundle", "-o", "n.index")
+
+    assert caught.value.hint == "convert it with the step post.pool"

@@ -43,8 +43,8 @@ export { InferError, Session, VERSION };
  * @property {AbortSignal} [signal] Gives up the load; what has arrived until then is kept.
  * @property {boolean} [keep] Whether the model is kept in the page's storage for the next visit; it is unless false.
  * @property {string} [apiKey] What the bundle's server asks for, where it has tenants. Whoever may read the page may read it.
- * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over; of a `pipeline` its steps and
- *   answers have to be those of the bundle's vectors too.
+ * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over; a bundle without golden
+ *   examples is refused. Of a `pipeline` its steps and answers have to be those of the bundle's vectors too.
  * @property {boolean} [tune] Whether the ways to run the model are measured first, where that was not done in this browser.
  * @property {URL | string} [fallback] The same model on a server, `http://HOST/v2/models/NAME`, by the rules of Python's `load`: where
  *   no engine here can load it, where it was measured to be slower than `latencyBudgetMs` or turns out to be, and for runs that fail for
@@ -123,7 +123,7 @@ async function loadHere(url, options, fallback) {
       const { fallback: plain } = ofStore;
       if (!(error instanceof InferError && error.code === "unsupported" && plain)) throw error;
       live.close();
-      const opened = await open({ url: new URL(plain, globalThis.location?.href).href });
+      const opened = await open({ url: new URL(plain, globalThis.location?.href).href, selfTest });
       const notices = [...opened.report.notices, `${error.message}; the plain bundle ${plain} is used, unsigned`];
       return new Session(used, { ...opened, report: { ...opened.report, notices } });
     }

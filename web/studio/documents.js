@@ -34,7 +34,6 @@ export function documents(state) {
   let found = [];
   let [turn, timer] = [0, 0];
   const left = new AbortController();
-  let stop = new AbortController();
 
   const fail = (/** @type {unknown} */ error) => left.signal.aborted || news.replaceChildren(trouble(error));
 
@@ -50,7 +49,8 @@ export function documents(state) {
   /** @param {File[]} files */
   async function add(files) {
     const bar = progress("Reading");
-    const mine = (stop = new AbortController());
+    const mine = new AbortController(); // each has its own: more may be dropped meanwhile
+    left.signal.addEventListener("abort", () => mine.abort());
     const work = h(".row", bar, h("button", { onclick: () => mine.abort() }, "Stop"));
     try {
       const own = await index();
@@ -163,7 +163,6 @@ export function documents(state) {
   state.on({
     closed: () => {
       left.abort();
-      stop.abort();
       clearTimeout(timer);
       for (const one of [opening, ...others.values()]) one?.then((own) => own.dispose(), () => {});
     },

@@ -5,7 +5,7 @@ import { wayToQuery } from "./ways.js";
 /** @typedef {import("./widgets/registry.js").Link} Link */
 /** @typedef {HTMLTextAreaElement | HTMLInputElement | HTMLSelectElement} Field */
 
-/** The most characters of an input in an address: QR codes and chats cut longer ones. */
+/** The most characters that an input takes in an address, where a letter may take nine: QR codes and chats cut longer ones. */
 const MAX_INPUT = 1500;
 /** How long an input rests before it is written: browsers refuse many changes of an address. */
 const REST_MS = 400;
@@ -23,8 +23,8 @@ export function keepAddress(state, link) {
   let written = location.hash;
   const write = () => {
     const query = new URLSearchParams(state.isChosen ? wayToQuery(state.way) : "");
-    const given = link?.get() ?? [];
-    if (given.join("").length <= MAX_INPUT) given.forEach((text) => query.append("in", text));
+    const given = new URLSearchParams((link?.get() ?? []).map((text) => ["in", text]));
+    if (String(given).length <= MAX_INPUT) given.forEach((text) => query.append("in", text));
     const address = query.size ? `${path}?${query}` : path;
     if (address !== written && (query.size || written.includes("?"))) history.replaceState(null, "", (written = address));
   };
@@ -36,6 +36,17 @@ export function keepAddress(state, link) {
     },
     closed: () => clearTimeout(timer),
   });
+}
+
+/**
+ * Put the input of an address in place.
+ *
+ * @param {URLSearchParams} query
+ * @param {Link | undefined} link
+ */
+export function takeInput(query, link) {
+  const given = query.getAll("in");
+  if (given.length && given.join("").length <= MAX_INPUT) link?.set(given); // a longer one is of no link that was made here
 }
 
 /** @param {Field[]} fields @returns {Link} Their values, where one was changed. */

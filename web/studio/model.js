@@ -2,7 +2,7 @@
 
 import { code } from "./code.js";
 import { costs } from "./costs.js";
-import { keepAddress } from "./link.js";
+import { keepAddress, takeInput } from "./link.js";
 import { bytes, facts, h, milliseconds, pick, progress, section, table, trouble } from "./parts.js";
 import { offlineSwitch } from "./offline.js";
 import { proof } from "./proof.js";
@@ -25,7 +25,7 @@ export async function modelPage(model, query) {
   }
   const state = new State(model, wayOfQuery(model, query));
   const widget = await widgetOf(model, state);
-  if (query.has("in")) widget.link?.set(query.getAll("in"));
+  takeInput(query, widget.link);
   keepAddress(state, widget.link);
   const parts = [head(model), choices(state), bench(state, widget), ...await own(state), costs(state), proof(state), specs(model), code(state)];
   const leave = () => {

@@ -110,6 +110,7 @@ class BundleWriter:
                 whole.update(part)
                 parts.append(hashlib.sha256(part).hexdigest())
                 size += len(part)
+            os.fsync(file.fileno())  # what wrote it may not have waited for the disk
         self._entries[path] = FileEntry(path, size, whole.hexdigest(), parts if size > PART_SIZE else [])
         return size
 

@@ -74,6 +74,7 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
     from edge_infer.errors import InputError, UnsupportedOperator
     from edge_infer.platform import allocator
     from edge_infer_converters import convert_run, support
+    from edge_infer_converters.measure.budget import UnmeasuredBudget
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.terminal import TerminalReporter
     from edge_infer_converters.sources.bindings import parse_bindings
@@ -87,7 +88,6 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
         given["bind"] = parse_bindings(given["bind"])
         given["shape"] = parse_shapes(given["shape"])
         recipe = Recipe.of(**{name: given.pop(name) for name in RECIPE_DEFAULTS})
-        recipe.budget.check(has_evaluation=given["evaluation"] is not None, has_measured=given["measured"] is not None)
     except InputError as error:
         raise click.UsageError(str(error)) from error
     path = Path(source)
@@ -102,6 +102,8 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
             )
             return
         result = convert_run.convert(source, output, recipe, reporter=TerminalReporter(), **given)
+    except UnmeasuredBudget as error:  # known once the model is found: one that generates text is measured on a text
+        raise click.UsageError(str(error)) from error
     except UnsupportedOperator as error:
         lacks = [support.Lack(**lack) for lack in error.details.get("lacks", ())]
         for line in support.table(lacks) if lacks else ():

@@ -189,7 +189,6 @@ def foresee(
     """
     started = time.perf_counter()
     reporter = reporter or LogReporter()
-    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
     if measured is not None:
         read_device_times(measured)
     if output is not None:
@@ -201,6 +200,7 @@ def foresee(
             "--dry-run foresees no model that generates text",
             hint="leave it out; a weight takes 0.56 bytes in int4, 1.06 in int8, 2 in fp16",
         )
+    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
     prepared = prepare(
         opened.place, recipe, reporter, name=opened.name, task=task, preprocess=preprocess, labels=labels
     )

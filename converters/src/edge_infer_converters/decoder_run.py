@@ -76,7 +76,7 @@ def convert(
         UnsupportedModel: The model, or its tokenizer, has a feature that is not supported.
         InputError: An option does not apply to decoders.
         BundleError: The output exists or cannot be written.
-        AccuracyError: Nothing keeps `--max-loss`.
+        AccuracyError: Nothing keeps `--max-loss`, or the model itself has no perplexity that could be compared.
     """
     words = (MIXED, *PRECISIONS)
     asked = check_options("A model that generates text", recipe, given, (TASK,), words, measures=True)
@@ -208,6 +208,11 @@ class _Weights:
         self._writer, self._described, self._tensors = writer, described, tensors
         self._spool, self._windows = spool, windows
         self._base = None if windows is None else self._trial({one.name: "f32" for one in tensors})
+        if self._base is not None and math.isinf(self._base):
+            raise AccuracyError(
+                "The model itself, in fp32, foretells nothing of the text: its perplexity is infinite",
+                hint="leave --calibration out, or look for broken weights",
+            )
 
     def variant(self, precision: str, most: float | None, reporter: Reporter) -> DecoderVariant | None:
         """Write a variant; None for one that loses more than it may.

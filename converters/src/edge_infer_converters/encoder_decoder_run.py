@@ -9,22 +9,23 @@ import numpy as np
 import onnx
 
 from edge_infer.bundle.manifest import State, Variant
-from edge_infer.errors import BundleError, ConversionError, UnsupportedModel
+from edge_infer.errors import BundleError, ConversionError, EdgeInferError, UnsupportedModel, listed
+from edge_infer.generation import vectors
 from edge_infer.generation.encoder_decoder import KIND
 from edge_infer.generation.speech import Speech
 from edge_infer.tasks.text.definition import MAX_FILE_BYTES
-from edge_infer.tasks.text.tokenizer import Tokenizer
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.bundle_writer import BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import DecoderConversion, DecoderVariant
 from edge_infer_converters.generation_options import check_options
+from edge_infer_converters.measure import generation_vectors
 from edge_infer_converters.measure.variant_quality import describe_machine
 from edge_infer_converters.passes.fp16 import to_fp16
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.report.reporter import step
 from edge_infer_converters.sources.decoder.files import optional_object, read_bytes, read_object
 from edge_infer_converters.sources.decoder.shards import Shards
-from edge_infer_converters.sources.decoder.tokens import TOKENIZER_NAME
+from edge_infer_converters.sources.decoder.tokens import TOKENIZER_NAME, read_tokenizer
 from edge_infer_converters.sources.encoder_decoder.find import FAMILIES
 from edge_infer_converters.sources.encoder_decoder.speech import speech_fields
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from edge_infer.tasks.text.tokenizer import Tokenizer
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.sources.encoder_decoder.pair import Pair
@@ -96,11 +98,11 @@ def convert(
                 f"The weights have {shards.nbytes / 1e9:.1f} GB: graphs of more than 2 GB are not written",
                 hint="take a smaller model of the family",
             )
-        data, tokenizer = _tokenizer(folder)
         parameters = sum(int(np.prod(one.shape)) for one in shards.tensors.values())
         said = f"{shards.nbytes / 1e6:.1f} MB, {kind}, {parameters / 1e6:.1f} M parameters"
         reporter.talk(step("Read", folder.resolve().name, said))
         pair = FAMILIES[kind](document, shards.tensors)
+        data, tokenizer = _tokenizer(folder, pair.vocab_size, reporter)
         generate = _generate(folder, document, kind, task, pair, tokenizer)
         writer.add(TOKENIZER_NAME, data)
         made: list[DecoderVariant] = []
@@ -114,9 +116,14 @@ def convert(
         made.sort(key=lambda one: one.variant.id not in generate["encoders"])
         model = (checked_name(name, folder.resolve().name), checked_version(version))
         inputs, outputs = _specs(pair.decoder)
-        revision = writer.write_manifest(
-            *model, inputs, outputs, [one.variant for one in made], task=task, generate=generate
-        )
+        written = [one.variant for one in made]
+        revision = writer.write_manifest(*model, inputs, outputs, written, task=task, generate=generate)
+        try:
+            writer.add(vectors.NAME, generation_vectors.make_sequences(writer.folder))
+            generate["vectors"] = vectors.NAME
+            revision = writer.write_manifest(*model, inputs, outputs, written, task=task, generate=generate)
+        except EdgeInferError as error:
+            reporter.warn(f"Nothing proves the generation: {error.message}", error.hint)
         result = DecoderConversion(
             *(writer.path, model[0], revision, writer.size, (), {}),
             "nothing: the weights are encoded without data",
@@ -130,7 +137,7 @@ def convert(
     return result
 
 
-def _tokenizer(folder: Path) -> tuple[bytes, Tokenizer]:
+def _tokenizer(folder: Path, vocab_size: int, reporter: Reporter) -> tuple[bytes, Tokenizer]:
     path = folder / TOKENIZER_NAME
     if not path.is_file():
         raise ConversionError(
@@ -138,10 +145,10 @@ def _tokenizer(folder: Path) -> tuple[bytes, Tokenizer]:
             hint="save it with transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
         )
     data = read_bytes(path, MAX_FILE_BYTES)
-    try:
-        return data, Tokenizer.from_bytes(data)
-    except BundleError as error:
-        raise ConversionError(f"`{path}`: {error.message}", hint=error.hint) from error
+    tokenizer, outside = read_tokenizer(data, str(path), vocab_size)
+    if outside:
+        reporter.warn(f"The model has no weights for the special tokens {listed(outside)}: texts do without them", "")
+    return data, tokenizer
 
 
 def _generate(

@@ -16,11 +16,13 @@ from edge_infer_converters.measure import latency
 from edge_infer_converters.measure.cost_model import multiplies_of
 from edge_infer_converters.passes import weight_only
 from edge_infer_converters.passes.graphs import nbytes_of
+from edge_infer_converters.passes.palette import with_palettes
 from edge_infer_converters.passes.ranges import METHODS
-from edge_infer_converters.search import bit_allocation, dynamic, mixed_onnx
+from edge_infer_converters.passes.weight import PALETTES
+from edge_infer_converters.search import bit_allocation, dynamic, mixed_onnx, pruning
 from edge_infer_converters.search.static_layers import CALLS as STATIC_CALLS
 from edge_infer_converters.writers import onnx as onnx_writer
-from edge_infer_converters.writers.encode import AUTO_CALLS
+from edge_infer_converters.writers.encode import AUTO_CALLS, MAX_LEARNT, is_made_apart, learnt_of, needs_memory
 from edge_infer_converters.writers.tflite.quantize import weights as tflite_weights
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ def forecast(
     multiplies, scale = _operations(model, prepared.model.format, data, in_files=prepared.model.in_files is not None)
     so_far = time.perf_counter() - started
     job = _Job(prepared, recipe, cleaned, len(data.calls), len(ranges.calls), call_s * scale)
-    left_out = prepared.left_out.reasons | job.without_weights()
+    left_out = prepared.left_out.reasons | job.without_weights() | job.without_memory()
     variants = tuple(job.variant(plan) for plan in prepared.left if plan.id not in left_out)
     # The source's outputs, and its own error.
     before = call_s * scale * (len(data.calls) + 2 * min(len(data.calls), 32))
@@ -205,6 +207,14 @@ class _Job:
         smaller = [plan.id for plan in self._prepared.left if plan.format == "onnx" and plan.precision != "fp32"]
         return dict.fromkeys(smaller, "The model has no float32 weights to make smaller")
 
+    def without_memory(self) -> dict[str, str]:
+        """Say which variants would need all weights of a model in memory whose weights stay in files."""
+        model = self._prepared.model
+        if model.in_files is None:
+            return {}
+        lost = [plan for plan in self._prepared.left if not is_made_apart(plan, model.precision)]
+        return {plan.id: needs_memory(plan.word or plan.precision).message for plan in lost}
+
     def variant(self, plan: VariantPlan) -> VariantForecast:
         """Foresee one variant."""
         how, calls, files = self._work(plan)
@@ -228,7 +238,10 @@ class _Job:
             return f"searched: {count} matrices, up to {trials} trials", calls, trials
         if self._prepared.model.precision == "fp32" and word in ("int8", "int8-reduced", "int8x16"):
             tries = len(METHODS) if plan.format == "onnx" and self._recipe.calibrate == "auto" else 1
-            extra = tries * min(self._ranges, AUTO_CALLS) if tries > 1 else 0
+            extra = (tries + 1) * min(self._ranges, AUTO_CALLS) if tries > 1 else 0
+            if plan.format == "onnx" and (self._recipe.budget.is_set or tries > 1) and learnt_of(self._ranges):
+                # Once more with corrected biases, and a comparison.
+                extra += self._ranges + min(learnt_of(self._ranges), MAX_LEARNT) + 3 * AUTO_CALLS
             extra += len(self._weights) * STATIC_CALLS if self._recipe.measures_layers else 0
             method = f" by {self._recipe.calibrate}" if plan.format == "onnx" else ""
             return f"ranges from {self._ranges} samples{method}", tries * self._ranges + extra, tries
@@ -242,18 +255,21 @@ class _Job:
         trials = 2 + steps + min(moves, bit_allocation.MAX_SINGLE_TRIALS) * (not few)
         ranked = (moves + 1) * min(self._ranges, mixed_onnx.RANKING_CALLS)
         calls = ranked + (trials + 1) * self._data
+        if format_ == "onnx" and self._recipe.prunes_weak:
+            calls = 2 * calls + self._ranges + len(pruning.PARTS) * self._data
         said = f"searched: {len(integers)} weights, up to {trials} trials"
         # In TFLite each is a file.
         return said, calls, 1 if format_ == "onnx" else moves + trials
 
     def _integers(self, format_: str) -> list[int]:
         """Count the integer encodings of each weight."""
+        is_palette = self._recipe.transport == "palette"
         each = (
-            [one.encodings for one in self._weights]
+            [one.encodings for one in (with_palettes(self._weights) if is_palette else self._weights)]
             if format_ == "onnx"
             else [encodings for *_, encodings in tflite_weights.weights_of(_graph_of(self._prepared).graph)]
         )
-        return [sum(one in ("int8", "int4") for one in encodings) for encodings in each]
+        return [sum(one in ("int8", "int4", *PALETTES) for one in encodings) for encodings in each]
 
     def _bytes(self, plan: VariantPlan) -> tuple[int, int] | None:
         own = self._prepared.model.own_file(plan.id)

@@ -105,7 +105,7 @@ class Recipe:
             is_cached=one.cache,
             prunes=one.prune_dead_channels,
             measures_layers=one.layers,
-            prunes_weak=(parse_share(one.prune) if isinstance(one.prune, str) else one.prune) or 0.0,
+            prunes_weak=(parse_share(one.prune, "--prune") if isinstance(one.prune, str) else one.prune) or 0.0,
             transport=one.transport or "",
             keeps_reference=one.drift,
             goldens=one.goldens or 0,
@@ -131,10 +131,7 @@ class Recipe:
         if self._asks_mixed and not any(
             plan.id == "onnx/mixed" and self._wants(target, plan) for plan in PLANS for target in self.targets
         ):
-            raise InputError(
-                "--prune and --transport shape onnx/mixed, which is not to be made",
-                hint="--format onnx --precision mixed",
-            )
+            raise _no_mixed("--format onnx --precision mixed")
 
     @property
     def _asks_mixed(self) -> bool:
@@ -153,6 +150,11 @@ class Recipe:
         )
         if source_format == "tflite":
             plans = tuple(plan for plan in plans if plan.format != "onnx" or self._wants_onnx)
+        if self._asks_mixed and not any(plan.id == "onnx/mixed" for plan in plans):
+            is_float = source_precision == "fp32"
+            raise _no_mixed(
+                "--format both" if is_float else f"leave them out: the weights are {source_precision} already"
+            )
         return plans
 
     @property
@@ -240,6 +242,10 @@ def _for_targets(plan: VariantPlan, takers: Sequence[str]) -> VariantPlan:
     if "any" not in plan.targets:
         places.pop("any", None)
     return replace(plan, targets=("any",) if "any" in places else tuple(places))
+
+
+def _no_mixed(hint: str) -> InputError:
+    return InputError("--prune and --transport shape onnx/mixed, which is not to be made", hint=hint)
 
 
 def _check(given: Sequence[str], allowed: Sequence[str], what: str) -> None:

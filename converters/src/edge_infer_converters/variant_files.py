@@ -119,6 +119,7 @@ class VariantFiles:
                 (path,) = variant.external
                 encoded.write_apart(self._writer.folder / path)
                 nbytes += self._writer.adopt(path)
+                self._keep_from_pages(variant)
             made.append((variant, nbytes))
             note = f", {encoded.note}" if encoded.note else ""
             self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{nbytes / 1000:.1f} kB{note}"))
@@ -218,6 +219,16 @@ class VariantFiles:
             outputs=encoded.outputs,
             state=[State()] if self._is_stateful(plan, encoded) else pairs,
         )
+
+    def _keep_from_pages(self, variant: Variant) -> None:
+        """Offer a variant with weights beside it to no page, whose engine reads one file."""
+        others = tuple(target for target in variant.targets if target != "web")
+        if others:
+            variant.targets = others
+        else:
+            self._reporter.warn(
+                f"{variant.id}: no page can read it, as its weights are in a file beside it", "--target pi"
+            )
 
     def _tflite_file(self, plan: VariantPlan) -> Encoded:
         """Return the TFLite file that a compiled variant is made of, written now unless it was before."""

@@ -204,16 +204,20 @@ class Call:
     def rejected(self, error: EdgeInferError) -> None:
         """Take note that the request was not taken."""
         self._is_rejected = True
-        self.context.bounds.refused(self.tenant)
+        self._pause(error)
         self.context.ledger.rejected(self.model, error)
 
     def failed(self, error: Exception) -> EdgeInferError:
         """Take note of what went wrong; return what the client is told."""
         if self._is_rejected:
             return expected(error)
+        self._pause(error)
+        return self.context.ledger.failed(self.model, self.head, self.path, self.start, error)
+
+    def _pause(self, error: Exception) -> None:
+        """Let the tenant pause where there was no room, and not where a model is out of order."""
         if isinstance(error, OverShare | QueueFull):
             self.context.bounds.refused(self.tenant)
-        return self.context.ledger.failed(self.model, self.head, self.path, self.start, error)
 
     def release(self) -> None:
         """Let go of the model."""

@@ -7,12 +7,14 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import EdgeInferError
+from edge_infer.tasks.definition import definition_of
 from edge_infer.tasks.registry import get_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edge_infer.bundle.manifest import Manifest
+    from edge_infer.tasks.definition import Definition
 
 #: What is asked of tasks that take more than a text.
 _EXAMPLES: dict[str, Any] = {
@@ -49,20 +51,23 @@ def forms(manifests: Sequence[tuple[str, Manifest]]) -> str:
     Args:
         manifests: The models' names and what their bundles say.
     """
-    found = "".join(_form(name, manifest) for name, manifest in manifests if manifest.task and manifest.pipeline)
+    found = "".join(_form(name, manifest) for name, manifest in manifests)
     return f"<h2>Ask a model</h2>{found}{_SCRIPT}" if found else ""
 
 
 def _form(name: str, manifest: Manifest) -> str:
-    task = manifest.task or ""
     try:
-        takes = get_task(task).takes
+        definition = definition_of(manifest)
     except EdgeInferError:
-        return ""
+        return ""  # `predict` refuses it, and says why
+    task = definition.task
+    takes = get_task(task).takes
     if takes in _ACCEPTED:
         field = f'<input type="file" name="value" accept="{_ACCEPTED[takes]}" required aria-label="{takes}">'
     else:
-        asked = escape(json.dumps(_EXAMPLES.get(task) or {"inputs": _row(manifest) if takes == "table" else "a text"}))
+        asked = escape(
+            json.dumps(_EXAMPLES.get(task) or {"inputs": _row(definition) if takes == "table" else "a text"})
+        )
         field = f'<textarea name="value" rows="3" style="width:100%" aria-label="JSON">{asked}</textarea>'
     return (
         f'<form data-predict="v2/models/{escape(name)}/predict"><p><code>{escape(name)}</code> {escape(task)} '
@@ -70,20 +75,13 @@ def _form(name: str, manifest: Manifest) -> str:
     )
 
 
-def _row(manifest: Manifest) -> dict[str, Any]:
+def _row(definition: Definition) -> dict[str, Any]:
     """Return a row for a table's columns: zeros, empty texts and the first of the known names."""
-    chains = (manifest.pipeline or {}).get("inputs", {}).values()
-    steps = {
-        step.get("step"): step
-        for chain in chains
-        if isinstance(chain, list)
-        for step in chain
-        if isinstance(step, dict)
-    }
+    steps = {step.name: step.parameters for chain in definition.inputs.values() for step in chain}
     columns = steps.get("tabular.columns", {})
     known = steps.get("tabular.categories", {}).get("values", {})
     zeros = {"string": "", "bool": False}
     return {
-        str(name): known[name][0] if known.get(name) else zeros.get(kind, 0)
+        name: known[name][0] if known.get(name) else zeros.get(kind, 0)
         for name, kind in zip(columns.get("names", []), columns.get("types", []), strict=False)
     }

@@ -8,7 +8,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import BackendError, SyncError
+from edge_infer.errors import BackendError, SyncError, UnsupportedError
 from edge_infer.runtime.loader import trial
 from edge_infer.runtime.options import LoadOptions
 from edge_infer.sync.cache import folder_of
@@ -66,6 +66,7 @@ class _Model(NamedTuple):
     name: str
     device: DeviceStore
     server: Server | None
+    is_asked: bool  # by its name, and not with all that its store has
 
 
 class Followed:
@@ -88,27 +89,32 @@ class Followed:
         self._wakes: list[Event] = []
         for address in addresses:
             plain = address.removeprefix("edge+").rstrip("/")
-            names = [f"{plain}/{name}" for name in models_of(plain)] if is_store(plain) else [plain]
+            is_whole = is_store(plain)
+            names = [f"{plain}/{name}" for name in models_of(plain)] if is_whole else [plain]
             for one in names:
                 store, name = split_address(one)
                 folder = folder_of(one) if root is None else root / name
                 kept = DeviceStore(folder, patience_s=STOP_S)
                 url = server_of(store)
-                self._models.append(
-                    _Model(one, name, kept, Server(url, kept, name, token=token, kind="server") if url else None)
-                )
+                told = Server(url, kept, name, token=token, kind="server") if url else None
+                self._models.append(_Model(one, name, kept, told, is_asked=not is_whole))
 
     def bring(self) -> dict[str, Path]:
-        """Pull every model; return where the active bundle of each lies, by name.
+        """Pull every model; return where the active bundle of each lies, by name. Indexes of whole stores are left out.
 
         Raises:
+            UnsupportedError: A model that was asked for by its name is an index.
             SyncError: A model cannot be had, and no version of it lies here.
         """
         found = {}
-        for model in self._models:
+        for model in list(self._models):
             try:
                 self._pull(model)
             except (SyncError, BackendError, OSError) as error:
+                if not model.is_asked and isinstance(error, UnsupportedError) and error.details.get("is_index"):
+                    log.warning("%s is an index, and not served; %s", model.address, error.hint)
+                    self._models.remove(model)
+                    continue
                 if model.device.record().active is None:
                     if isinstance(error, OSError):
                         raise SyncError(

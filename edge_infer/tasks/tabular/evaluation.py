@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from functools import cache
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,19 @@ def evaluate(tree: Any, columns: Mapping[str, Column], rows: int) -> Column:
     Raises:
         ManifestError: An operator for numbers is given texts, or one for texts numbers.
     """
-    found = (_Numpy if has_numpy() else _Plain)(columns, rows).value(tree)
-    return found if isinstance(found, list) else _Numpy.finished(found) if has_numpy() else _Plain.finished(found)
+    way = (_Numpy if has_numpy() and _has_operators() else _Plain)(columns, rows)
+    found = way.value(tree)
+    return found if isinstance(found, list) else way.finished(found)
+
+
+@cache
+def _has_operators() -> bool:
+    """Tell whether the operators of numpy are there: in a page that loaded numpy they come with the wheel only."""
+    try:
+        import edge_infer.tasks.tabular.numpy_operators  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 class _Way:
@@ -58,9 +70,12 @@ class _Way:
             low, high = (end if one is None else float(one) for one, end in zip(given[1:], _ENDS, strict=True))
             return self.clip(self._of_numbers(word, self.value(given[0])), low, high)
         values = [self.value(one) for one in given]
-        are_texts = [isinstance(one, list) for one in (values[1:] if word == "when" else values)]
-        if any(are_texts):
-            return self._texts(word, values, are_texts)
+        first = 1 if word == "when" else 0
+        if any(isinstance(one, list) for one in values[first:]):
+            for place in range(first, len(given)):
+                if given[place] is None:  # beside texts it is a missing text
+                    values[place] = [None] * self.rows
+            return self._texts(word, values, [isinstance(one, list) for one in values[first:]])
         if word == "length":
             raise ManifestError("pipeline: `length` of an expression takes texts, and is given numbers", field=word)
         for one in values:
@@ -120,6 +135,10 @@ class _Way:
     def found_in(self, keys: list[float], values: list[float], asked: Any) -> Any:
         raise NotImplementedError
 
+    def finished(self, values: Any) -> Any:
+        """Return values of which each missing one is the same NaN."""
+        raise NotImplementedError
+
 
 _ENDS = (-math.inf, math.inf)
 
@@ -154,9 +173,7 @@ class _Numpy(_Way):
 
         return found_in(keys, values, asked)
 
-    @staticmethod
-    def finished(values: Any) -> Any:
-        """Return values of which each missing one is the same NaN."""
+    def finished(self, values: Any) -> Any:
         import numpy as np
 
         return np.where(np.isnan(values), np.nan, values)
@@ -179,10 +196,8 @@ class _Plain(_Way):
         return [one != 0 and one == one for one in values]
 
     def found_in(self, keys: list[float], values: list[float], asked: Any) -> Any:
-        known = dict(zip(keys, values, strict=True))
+        known = dict(zip(map(float, keys), values, strict=True))
         return array("d", (float(known.get(one, math.nan)) for one in asked))
 
-    @staticmethod
-    def finished(values: Any) -> Any:
-        """Return values of which each missing one is the same NaN."""
+    def finished(self, values: Any) -> Any:
         return array("d", (math.nan if one != one else one for one in values))

@@ -209,6 +209,12 @@ def _literal(value: Any) -> Any:
         return int(value)
     if not isinstance(value, (int, float)):
         raise InputError(f"an expression takes numbers and texts, and not {type(value).__name__}", hint='col("name")')
-    if not math.isfinite(value):
+    try:
+        is_finite = math.isfinite(value)
+    except OverflowError as error:
+        raise InputError(
+            "an expression takes no number of more than 1.8e308", hint="None is a missing value"
+        ) from error
+    if not is_finite:
         raise InputError(f"an expression takes no {value}", hint="None is a missing value")
     return value

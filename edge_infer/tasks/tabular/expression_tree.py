@@ -68,8 +68,11 @@ def check(tree: Any, where: str) -> set[str]:
 def _is_lookup(keys: Any, values: Any) -> bool:
     if not isinstance(keys, list) or not isinstance(values, list) or len(keys) != len(values):
         return False
-    is_alike = all(isinstance(key, str) for key in keys) or all(map(_is_number, keys))
-    return is_alike and len(keys) <= MAX_GROUPS and len(set(keys)) == len(keys) and all(map(_is_number, values))
+    if len(keys) > MAX_GROUPS or not all(map(_is_number, values)):
+        return False
+    if all(map(_is_number, keys)):
+        return len(set(map(float, keys))) == len(keys)
+    return all(isinstance(key, str) for key in keys) and len(set(keys)) == len(keys)
 
 
 def _are_bounds(low: Any, high: Any) -> bool:

@@ -11,7 +11,7 @@ from edge_infer.platform.atomic_write import write_file
 from edge_infer.tasks.item import Item
 from edge_infer.tasks.steps import read_step
 from edge_infer.tasks.tabular.expression import STATISTICS, Expression
-from edge_infer.tasks.tabular.expression_tree import check
+from edge_infer.tasks.tabular.expression_tree import MAX_DEPTH, MAX_PARTS, check
 from edge_infer.tasks.tabular.frames import columns_of, like
 from edge_infer.tasks.tabular.statistics import Statistic
 from edge_infer.tasks.tabular.table import Table
@@ -48,6 +48,7 @@ def fit_features(expressions: Mapping[str, Expression], table: Any) -> Features:
         for column, dtype in one.types.items():
             if types.setdefault(column, dtype) != dtype:
                 raise InputError(f"the column `{column}` is {types[column]} and {dtype}", hint="give it one type")
+        _check_size(one.tree, name)
         for tree in _statistics(one.tree):
             found.setdefault(json.dumps(tree), Statistic(tree))
     if not types:
@@ -59,7 +60,10 @@ def fit_features(expressions: Mapping[str, Expression], table: Any) -> Features:
         for statistic in found.values():
             statistic.add(given.columns, rows)
     answers = {key: statistic.tree() for key, statistic in found.items()}
-    return Features({name: _fitted(one.tree, answers) for name, one in expressions.items()}, types)
+    fitted = {name: _fitted(one.tree, answers) for name, one in expressions.items()}
+    for name, tree in fitted.items():
+        _check(tree, f"the feature `{name}`")
+    return Features(fitted, types)
 
 
 class Features:
@@ -136,14 +140,32 @@ def _statistics(tree: Any) -> list[list[Any]]:
                 f"`{tree[0]}` is of another statistic", hint="fit the inner one first, and give its table to the outer"
             )
         for one in inside:
-            _check(one)
+            _check(one, "the expression")
         return [tree]
     return [found for one in tree[1:] for found in _statistics(one)]
 
 
-def _check(tree: Any) -> None:
+def _check_size(tree: Any, name: str) -> None:
+    """Refuse an expression that is too large, before it is walked: one that names itself often is large unseen.
+
+    Raises:
+        InputError: It is.
+    """
+    left, parts = [(tree, 0)], 0
+    while left:
+        part, depth = left.pop()
+        parts += 1
+        if parts > MAX_PARTS or depth > MAX_DEPTH:
+            raise InputError(
+                f"the feature `{name}` is too large: at most {MAX_PARTS} parts, and {MAX_DEPTH} inside one another",
+                hint="`(a + b) + (c + d)` is less deep than `a + b + c + d`",
+            )
+        left += [(one, depth + 1) for one in part[1:] if isinstance(one, list)]
+
+
+def _check(tree: Any, where: str) -> None:
     try:
-        check(tree, "the expression")
+        check(tree, where)
     except ManifestError as error:
         raise InputError(error.message, hint=error.hint) from error
 

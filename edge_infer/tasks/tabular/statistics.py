@@ -86,11 +86,12 @@ class Statistic:
         present, places = np.unique(codes, return_index=True)
         is_new = sums["count"][present] == 0
         sums["first"][present[is_new]] = values[places[is_new]]
-        away = values - sums["first"][codes]
         np.add.at(sums["count"], codes, 1.0)
-        np.add.at(sums["sum"], codes, values)
-        np.add.at(sums["away"], codes, away)
-        np.add.at(sums["squares"], codes, away * away)
+        with np.errstate(over="ignore"):  # `tree` refuses what is too large
+            away = values - sums["first"][codes]
+            np.add.at(sums["sum"], codes, values)
+            np.add.at(sums["away"], codes, away)
+            np.add.at(sums["squares"], codes, away * away)
         np.minimum.at(sums["min"], codes, values)
         np.maximum.at(sums["max"], codes, values)
 
@@ -125,6 +126,7 @@ class Statistic:
                 found = sums["first"] + sums["away"] / count
             elif self._kind == "std":
                 spread = sums["squares"] - sums["away"] * sums["away"] / count
+                spread[~np.isfinite(spread) & (count > 0)] = np.inf
                 found = np.where(count > 1, np.sqrt(np.maximum(spread, 0.0) / (count - 1.0)), np.nan)
             else:
                 found = sums[self._kind]

@@ -58,7 +58,7 @@ def write_site(
 
     Raises:
         InputError: The folder is there, or two bundles have one name.
-        UnsupportedError: A bundle is a chain.
+        UnsupportedError: A bundle is a chain, or has no variant that a page can read.
         BundleError: A bundle or the web files are missing or damaged.
     """
     if folder.exists() and not (force and (folder / LIST).is_file() and (folder / "studio").is_dir()):
@@ -110,6 +110,11 @@ def _named(sources: Sequence[Path]) -> dict[str, Bundle]:
             )
         if bundle.manifest.chain is not None:
             raise UnsupportedError(f"`{source}` is a chain, which the studio does not show", hint="edge-infer serve")
+        if all(variant.external for variant in bundle.manifest.variants):
+            raise UnsupportedError(
+                f"No page can read `{source}`: the weights of each variant are in a file beside it",
+                hint="edge-infer serve, or convert a smaller model",
+            )
         if name in bundles:
             raise InputError(f"Two bundles are named `{name}`", hint="convert one of them with --name", got=name)
         bundles[name] = bundle

@@ -175,7 +175,7 @@ function readNothing(file) {
  * @param {Files} files
  * @param {Pick<FetchOptions, "variant" | "backend" | "formats" | "precisions" | "onChosen">} [choosing]
  * @returns {Promise<FetchedBundle>}
- * @throws {InferError} `manifest_error`, `bundle_error` or `unsupported_model`.
+ * @throws {InferError} `manifest_error`, `bundle_error` or `unsupported_model`; `input_error`: they are those of an index.
  */
 export async function bundleOfFiles(files, { variant, backend, formats, precisions, onChosen } = {}) {
   const found = new Map(files);
@@ -184,6 +184,9 @@ export async function bundleOfFiles(files, { variant, backend, formats, precisio
     if (!bytes) throw new InferError(`The bundle lacks \`${path}\``, "bundle_error", { hint: "publish the model again" });
     return { bytes, isKept: true };
   };
+  if (!found.has(MANIFEST) && found.has("index.json")) {
+    throw new InferError("It is an index of vectors, and no model", "input_error", { hint: "openIndex(url)" }); // nothing is wrong with it
+  }
   const { bytes } = await read(MANIFEST);
   const manifest = parseManifest(bytes);
   const chosen = chooseVariant(manifest, variant, backend, { formats, precisions });

@@ -140,6 +140,20 @@ export class SequenceModel {
   }
 
   /**
+   * @param {string} text
+   * @returns {number[]} Its tokens, behind what the bundle puts before every text.
+   * @throws {InferError} `input_error`: there are none, or the model lacks one.
+   */
+  tokenize(text) {
+    const { prefix, vocabSize } = this.definition;
+    const { ids } = this.tokenizer.encode(prefix + text, null, { truncation: null, padding: null });
+    if (ids.length === 0) throw new InferError("the text has no tokens", "input_error", { hint: "give a text of at least one character" });
+    const wrong = ids.find((token) => token >= vocabSize);
+    if (wrong !== undefined) throw new InferError(`the text has the token ${wrong}, the model has ${vocabSize} tokens`, "input_error");
+    return ids;
+  }
+
+  /**
    * @param {Record<string, unknown>} feeds
    * @returns {Crossed} To be forgotten by the caller.
    */

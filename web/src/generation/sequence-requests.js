@@ -59,8 +59,7 @@ export class SequenceRequests {
       const segments = await recognizer.segments(request.sound, request.asking, pause);
       return segments.map((one) => ({ ...one, text: recognizer.text(one.tokens) }));
     }
-    const { ids } = model.tokenizer.encode(model.definition.prefix + request.text, null, { truncation: null, padding: null });
-    if (ids.length === 0) throw new InferError("the text has no tokens", "input_error", { hint: "give a text of at least one character" });
+    const ids = model.tokenize(request.text);
     const crossed = model.encode({ input_ids: { data: BigInt64Array.from(ids, BigInt), dtype: "int64", shape: [1, ids.length] } });
     try {
       const tokens = await model.tokens(crossed, [model.definition.start], request.most, pause);

@@ -152,7 +152,7 @@ async function storeModel(address) {
  * @returns {Promise<import("./protocol.js").Opened>}
  */
 async function open(request, signal, onProgress) {
-  const { url, variant: wanted, keep, apiKey, files, selfTest, trial } = request;
+  const { url, variant: wanted, keep, apiKey, files, selfTest, provesItself, trial } = request;
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
   const asked = { ...request, threads: request.settings.threads };
@@ -166,7 +166,7 @@ async function open(request, signal, onProgress) {
       return { best, wrong: wrongVariants(wrong, asked) };
     });
   const onManifest = request.refusesPairs ? await refuserOfPairs() : undefined;
-  const fetching = { onProgress, signal, apiKey, store: kept, measured, withExamples: selfTest, onManifest };
+  const fetching = { onProgress, signal, apiKey, store: kept, measured, withExamples: selfTest || provesItself, onManifest };
   /** @type {Bring} */
   const bring = (choosing) => (files ? bundleOfFiles(files, choosing) : fetchBundle(url, { ...choosing, ...fetching }));
   const { bundle, opener } = await withEngine(request, wanted, bring, { onProgress, signal });
@@ -174,7 +174,7 @@ async function open(request, signal, onProgress) {
   if (request.latencyBudgetMs !== undefined && !bundle.why.includes("measured")) {
     notices.push("Nothing was measured of this model in this browser: `latencyBudgetMs` is watched while it runs; load(url, { tune: true }) measures first");
   }
-  const facts = { selfTest, trial, storage: kept?.kind ?? /** @type {const} */ ("none"), notices, signal };
+  const facts = { selfTest, provesItself: provesItself || Boolean(trial), trial, storage: kept?.kind ?? /** @type {const} */ ("none"), notices, signal };
   return start(opener, bundle, nextSession++, { wanted: request, ...facts });
 }
 
@@ -262,7 +262,7 @@ async function withEngine({ backend, device = "auto", settings }, variant, bring
 async function swap({ session: number, files, variant, trial }) {
   const old = sessionOf(number);
   const { bundle, opener } = await withEngine(old.wanted, variant, (choosing) => bundleOfFiles(files, choosing));
-  const facts = { wanted: old.wanted, trial, storage: (await ownStore()).kind, notices: [] };
+  const facts = { wanted: old.wanted, provesItself: Boolean(trial), trial, storage: (await ownStore()).kind, notices: [] };
   const opened = await start(opener, bundle, number, facts);
   await old.session.close();
   return opened;
@@ -288,17 +288,20 @@ async function openModel(opener, { model, variant }) {
  * @param {Opener} opener
  * @param {import("../bundle/bundle.js").FetchedBundle} bundle
  * @param {number} number
- * @param {{wanted: import("./protocol.js").OpenRequest, selfTest?: boolean, trial?: string, notices: string[],
+ * @param {{wanted: import("./protocol.js").OpenRequest, selfTest?: boolean, provesItself: boolean, trial?: string, notices: string[],
  *   signal?: AbortSignal, storage: import("../cache/place.js").PlaceKind | "none"}} facts
  * @returns {Promise<import("./protocol.js").Opened>}
  */
-async function start(opener, bundle, number, { wanted, selfTest, trial, storage, notices, signal }) {
+async function start(opener, bundle, number, { wanted, selfTest, provesItself, trial, storage, notices, signal }) {
   const { name, revision, variant, labels, examples, why } = bundle;
   if (trial) await (await storeModel(trial)).begin(revision);
   const session = await openModel(opener, bundle);
   try {
     requireDevice(opener, wanted);
-    if ((selfTest || trial) && examples?.length) await requireGolden(session, examples, variant);
+    if (selfTest && !examples?.length) {
+      throw new InferError(`\`${name}\` has no golden examples to test itself with`, "input_error", { hint: "edge-infer convert model.onnx -o model.bundle" });
+    }
+    if ((selfTest || provesItself) && examples?.length) await requireGolden(session, examples, variant);
     signal?.throwIfAborted();
   } catch (error) {
     await session.close();

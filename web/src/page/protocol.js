@@ -49,7 +49,8 @@
  * @property {string} [apiKey] What the server asks for.
  * @property {EngineSettings} settings
  * @property {Files} [files] The files of the bundle, where they are here already.
- * @property {boolean} [selfTest] Whether it has to give its golden outputs.
+ * @property {boolean} [selfTest] Whether it has to give its golden outputs, and is refused without them.
+ * @property {boolean} [provesItself] Whether it has to give its golden outputs where it has some.
  * @property {string} [trial] Where it is a new version of a signed store, the model's address: this is its trial.
  * @property {boolean} [refusesPairs] Whether a bundle with an encoder and a decoder is refused before its files are fetched.
  */

@@ -158,7 +158,7 @@ function usableThreads() {
  */
 async function start(client, way, { url, root, apiKey, signal, onProgress }) {
   const { variant, backend, device, threads } = way;
-  const request = /** @type {const} */ ({ kind: "open", url, apiKey, variant, backend, device, keep: true, selfTest: true });
+  const request = /** @type {const} */ ({ kind: "open", url, apiKey, variant, backend, device, keep: true, provesItself: true });
   /** @type {import("./protocol.js").Opened} */
   const { session, report } = await client.request({ ...request, settings: { root, threads } }, { signal, onProgress });
   try {

@@ -167,6 +167,7 @@ export class OwnIndex {
 
   /** @param {Document[]} documents @param {{onProgress?: (done: number, total: number) => void, signal?: AbortSignal}} options @returns {Promise<Filled>} */
   async #add(documents, { onProgress, signal }) {
+    signal?.throwIfAborted(); // before what has changed is taken out
     /** @type {Piece[]} */
     const pieces = [];
     for (const one of documents) {

@@ -87,13 +87,19 @@ export class SearchIndex {
   /**
    * @param {[string, Uint8Array<ArrayBuffer>][]} files Every file of its folder, by path.
    * @returns {Promise<SearchIndex>}
-   * @throws {InferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names.
+   * @throws {InferError} `bundle_error`: a file is wrong, or not the one that it names. `input_error`: they are those of something else.
    */
   static async ofFiles(files) {
     const known = new Map(files);
-    const index = await SearchIndex.read(async (path) => known.get(path) ?? null);
-    if (index) return index;
-    throw new InferError("The store holds no index of this name, but something else", "bundle_error", { hint: "load(url), or pipeline(url)" });
+    if (known.has("manifest.json") || !known.has("index.json")) {
+      throw new InferError("It is a model, and no index of vectors", "input_error", { hint: "load(url), or pipeline(url)" }); // nothing is wrong with it
+    }
+    try {
+      return /** @type {SearchIndex} */ (await SearchIndex.read(async (path) => known.get(path) ?? null));
+    } catch (error) {
+      if (!(error instanceof InferError) || error.code !== "integrity_error") throw error;
+      throw new InferError(error.message, "bundle_error", { hint: "publish the index again", cause: error }); // the store's signature is right
+    }
   }
 
   /**

@@ -46,6 +46,6 @@ export async function tensors(model, state) {
       picked.show(shown);
       ask(shown);
     },
-    link: { get: () => (shown === names[0] ? [] : [shown]), set: ([id]) => void (names.includes(id) && (shown = id)) },
+    link: { get: () => (shown === names[0] || !shown ? [] : [shown]), set: ([id]) => void (names.includes(id) && (shown = id)) },
   };
 }

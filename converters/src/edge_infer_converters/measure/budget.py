@@ -12,6 +12,11 @@ from edge_infer.parity.comparison import INTEGER_GOOD_SQNR_DB, INTEGER_MIN_SQNR_
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+
+class UnmeasuredBudget(InputError):
+    """A limit is asked for without what it is measured by."""
+
+
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
@@ -94,25 +99,29 @@ class Budget:
         """Refuse a budget that cannot be measured.
 
         Raises:
-            InputError: A loss, or a metric other than `cosine`, is asked for without data to measure it on; or a time
-                or memory of a device without its measurements.
+            UnmeasuredBudget: A loss, or a metric other than `cosine`, is asked for without data to measure it on; or a
+                time or memory of a device without its measurements.
         """
         device = "--max-latency" if self.max_latency else "--max-ram" if self.max_ram else ""
         if device and not has_measured:
-            raise InputError(
+            raise UnmeasuredBudget(
                 f"{device} needs measurements of the device",
                 hint="edge-infer bench model.bundle --host pi@address --json > pi.json, and --measured pi.json",
             )
         asked = "--max-loss" if self.max_loss is not None else "--metric" if self.metric not in (None, "cosine") else ""
         if asked and not has_evaluation:
-            raise InputError(
+            raise UnmeasuredBudget(
                 f"{asked} needs data to measure on",
                 hint="--eval FILE.npz, with an array for each input and the right classes as `labels`",
             )
 
 
-def parse_share(text: str) -> float:
+def parse_share(text: str, what: str = "Loss") -> float:
     """Read `1%` or `0.01` as 0.01.
+
+    Args:
+        text: The share as it was written.
+        what: What to call it in an error.
 
     Raises:
         InputError: It is neither, or not a share from 0 to less than 1: 1 means 100 %.
@@ -123,10 +132,11 @@ def parse_share(text: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
     share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
     if share == 1:
-        raise InputError(f"Loss {text!r} means 100 %, which any file keeps", hint="write 1% or 0.01 for 1 %", got=text)
+        kept = ", which any file keeps" if what == "Loss" else ""
+        raise InputError(f"{what} {text!r} means 100 %{kept}", hint="write 1% or 0.01 for 1 %", got=text)
     if not 0 <= share < 1:
         raise InputError(
-            f"Loss {text!r} is not a share, expected 0% or more and less than 100%", hint="write 1% or 0.01", got=text
+            f"{what} {text!r} is not a share, expected 0% or more and less than 100%", hint="write 1% or 0.01", got=text
         )
     return round(share, 12)
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import InputError, UnsupportedError
+from edge_infer.generation.encoder_decoder import sequence_definition
 from edge_infer.generation.generate import generate
+from edge_infer.generation.sequence_vectors import make_vector
 from edge_infer.generation.vectors import GenerationVector, run_vector, write_vectors
 
 if TYPE_CHECKING:
@@ -48,6 +50,17 @@ def make(folder: Path) -> bytes:
     if not found:
         raise InputError(f"no prompt has room in the model's context of {context} tokens")
     return write_vectors(found)
+
+
+def make_sequences(folder: Path) -> bytes:
+    """Write the vectors of a bundle with an encoder and a decoder.
+
+    Raises:
+        EdgeInferError: No engine runs it here, or the model's numbers are not numbers.
+    """
+    bundle = Bundle.open(folder)
+    encoders = sequence_definition(bundle.manifest).encoders
+    return write_vectors([make_vector(bundle, variant) for variant in encoders])
 
 
 def _of_variant(generator: Generator, variant: str, *, has_chat: bool) -> Iterator[GenerationVector]:

@@ -28,6 +28,8 @@ _LEAST_BYTES = 2**16
 #: So that an engine can read any element where it lies.
 _ALIGNMENT = 4096
 _PART = 2**24
+#: Two values of these types share a byte of a file, and numpy has no such arrays.
+_HALF_BYTES = (TensorProto.UINT4, TensorProto.INT4)
 
 
 class _Place(NamedTuple):
@@ -91,7 +93,10 @@ class WeightsInFiles(Mapping[str, TensorProto]):
         kept: list[object] = []
         for name in self:
             view = np.asarray(self.array(name))
-            value = onnxruntime.OrtValue.ortvalue_from_numpy(view)
+            if view.dtype.kind == "V":  # bfloat16, which is none of numpy's own types
+                value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(view, self.dtype(name))
+            else:
+                value = onnxruntime.OrtValue.ortvalue_from_numpy(view)
             options.add_initializer(name, value)
             kept += (view, value)
         return kept
@@ -135,10 +140,13 @@ def nbytes_in_files(tensor: TensorProto) -> int:
     if tensor.data_location != TensorProto.EXTERNAL:
         return 0
     try:
-        itemsize = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     except KeyError:
         return -1
-    return prod(tensor.dims) * itemsize if min(tensor.dims, default=0) >= 0 else -1
+    if dtype.hasobject or min(tensor.dims, default=0) < 0:
+        return -1
+    count = int(prod(tensor.dims))
+    return (count + 1) // 2 if tensor.data_type in _HALF_BYTES else count * int(dtype.itemsize)
 
 
 def read_apart(model: onnx.ModelProto, folder: Path, name: str) -> WeightsInFiles:
@@ -152,7 +160,7 @@ def read_apart(model: onnx.ModelProto, folder: Path, name: str) -> WeightsInFile
         name: What to call it in an error.
 
     Raises:
-        ConversionError: A tensor lies outside its file, or is in a subgraph.
+        ConversionError: A tensor lies outside its file, has values of 4 bits, or is in a subgraph.
     """
     places: dict[str, _Place] = {}
     sizes: dict[Path, int] = {}
@@ -168,7 +176,13 @@ def read_apart(model: onnx.ModelProto, folder: Path, name: str) -> WeightsInFile
         offset = int(entries.get("offset") or 0) if (entries.get("offset") or "0").isdecimal() else -1
         held = sizes.setdefault(file, file.stat().st_size)
         size = nbytes_in_files(tensor)
-        if size < 0 or offset < 0 or offset + size > held:
+        if size < 0:
+            raise ConversionError(
+                f"`{tensor.name}` of `{name}` has the type {tensor.data_type} and the dimensions {list(tensor.dims)}, "
+                "which no file of weights has",
+                hint="copy or export the model again",
+            )
+        if offset < 0 or offset + size > held:
             raise ConversionError(
                 f"`{tensor.name}` of `{name}` has {size} bytes at {offset} of `{file.name}`, which has {held}",
                 hint="copy or export the weights again",
@@ -180,6 +194,12 @@ def read_apart(model: onnx.ModelProto, folder: Path, name: str) -> WeightsInFile
                 f"`{tensor.name}` of `{name}` has {size} bytes inside a subgraph, and the model more than 2 GB in all: "
                 "such weights are not read apart",
                 hint="export it without If, Loop and Scan around large weights",
+            )
+        if size >= _LEAST_BYTES and tensor.data_type in _HALF_BYTES:
+            raise ConversionError(
+                f"`{tensor.name}` of `{name}` has weights of 4 bits, and the model more than 2 GB in all: such weights "
+                "are not read apart",
+                hint="convert it before its weights are quantized",
             )
         if size >= _LEAST_BYTES:
             places[tensor.name] = _Place(file, offset, tensor.data_type, tuple(tensor.dims))

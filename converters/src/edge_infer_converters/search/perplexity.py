@@ -68,7 +68,9 @@ def read_windows(path: Path, tokens: Tokens, context: int) -> list[list[int]]:
     else:
         whole = encoded(text)
         parts = [whole[place : place + body] for place in range(0, len(whole), body)]
-    found = [[*start, *part] for part in parts[:_WINDOWS] if len(start) + len(part) > 1]
+        if len(parts) > _WINDOWS:
+            parts = [parts[number * (len(parts) - 1) // (_WINDOWS - 1)] for number in range(_WINDOWS)]
+    found = [[*start, *part] for part in parts if len(start) + len(part) > 1]
     count = sum(len(one) - 1 for one in found)
     if count < min(_LEAST_TOKENS, length - 1):
         raise InputError(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.report.reporter import Reporter
 
 #: The share that is asked for is tried first, then less of it.
-_PARTS = (1.0, 0.75, 0.5, 0.25, 0.125)
+PARTS = (1.0, 0.75, 0.5, 0.25, 0.125)
 
 
 def prune_within(
@@ -40,7 +40,7 @@ def prune_within(
     channels = measure_channels(model, ranges.calls)
     names = list(judge.references[0])
     best = float("-inf")
-    for part in _PARTS:
+    for part in PARTS:
         pruned, removed = prune_weak(model, channels, share * part)
         if not removed:
             break

@@ -47,12 +47,13 @@ class TrialCache:
         self._outcomes: dict[str, Outcome] = {}
         self._saved = time.monotonic()
         self.hits = 0
+        self._known: set[str] = set()  # what an earlier run has measured
         if self._path is not None:
             self._read(self._path)
 
     def noise(self, weight: str, encoding: str) -> float | None:
         """Return the noise that storing one weight so adds, where it is known."""
-        return self._hit(self._noises.get(f"{encoding} {weight}"))
+        return self._hit(f"{encoding} {weight}", self._noises)
 
     def add_noise(self, weight: str, encoding: str, noise: float) -> None:
         """Take note of a noise."""
@@ -61,7 +62,7 @@ class TrialCache:
 
     def outcome(self, choice: Mapping[str, str]) -> Outcome | None:
         """Return what a choice of encodings gave, where it is known."""
-        return self._hit(self._outcomes.get(_spelled(choice)))
+        return self._hit(_spelled(choice), self._outcomes)
 
     def add_outcome(self, choice: Mapping[str, str], outcome: Outcome) -> None:
         """Take note of what a choice gave."""
@@ -89,9 +90,9 @@ class TrialCache:
             return
         self._saved = time.monotonic()
 
-    def _hit(self, found: _T | None) -> _T | None:
-        self.hits += found is not None
-        return found
+    def _hit(self, name: str, figures: Mapping[str, _T]) -> _T | None:
+        self.hits += name in self._known
+        return figures.get(name)
 
     def _save_soon(self) -> None:
         if time.monotonic() - self._saved >= _SAVE_EVERY_S:
@@ -112,6 +113,7 @@ class TrialCache:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return
         self._noises, self._outcomes = noises, outcomes
+        self._known = {*noises, *outcomes}
 
 
 def key_of(model: bytes, calls: Iterable[Mapping[str, np.ndarray]], *words: str) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: How many calls decide between the methods of `auto`.
 AUTO_CALLS = 32
 #: From how many inputs corrected biases learn at most; how many judge them at least, and what they must gain.
-_MAX_LEARNT, _MIN_HELD_OUT, _MIN_GAIN_DB = 128, 8, 0.1
+MAX_LEARNT, _MIN_HELD_OUT, _MIN_GAIN_DB = 128, 8, 0.1
 #: What can be made of weights that are read one at a time.
 _PER_TENSOR = ("onnx/fp16", "onnx/int8-dynamic")
 #: A larger file has its weights beside it, which engines map instead of reading.
@@ -127,7 +127,7 @@ def encode(
         ConversionError: It cannot be made of this model.
         UnsupportedModel: ONNX Runtime does not load what was made.
     """
-    if in_files is not None and plan.precision != source_precision and plan.id not in _PER_TENSOR:
+    if in_files is not None and not is_made_apart(plan, source_precision):
         raise needs_memory(plan.word or plan.precision)
     if plan.precision == source_precision and in_files is not None:
         light = in_files.refer(cleaned, apart_of(plan.file).rpartition("/")[2])
@@ -166,8 +166,8 @@ def _static(
     Corrected biases are learnt from some of the inputs, and judged on the others.
     """
     methods = METHODS if calibrate == "auto" else (calibrate,)
-    learnt = len(ranges.calls) - max(_MIN_HELD_OUT, len(ranges.calls) // 4)
-    corrects = corrects and learnt >= _MIN_HELD_OUT
+    learnt = learnt_of(len(ranges.calls)) if corrects else 0
+    corrects = learnt > 0
 
     def made(method: str, count: int = 0) -> bytes:
         return onnx_writer.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method, corrects=count))
@@ -175,16 +175,22 @@ def _static(
     files = {method: made(method) for method in methods}
     if len(files) == 1 and not corrects:
         return next(iter(files.values())), methods[0]
-    calls = [dict(call) for call in ranges.calls[learnt if corrects else 0 :][:AUTO_CALLS]]
+    calls = [dict(call) for call in ranges.calls[learnt:][:AUTO_CALLS]]
     references = _run(onnx_writer.write(cleaned), calls)
     errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
     best = min(errors, key=lambda method: errors[method])
     if corrects:
-        corrected = made(best, min(learnt, _MAX_LEARNT))
+        corrected = made(best, min(learnt, MAX_LEARNT))
         gained = decibels(noise(references, _run(corrected, calls))) - decibels(errors[best])
         if gained >= _MIN_GAIN_DB:
             return corrected, f"{best}, biases corrected: +{gained:.1f} dB on {len(calls)} others"
     return files[best], best
+
+
+def learnt_of(count: int) -> int:
+    """Return how many of so many inputs biases could learn from, so that enough are left to judge; 0 for none."""
+    learnt = count - max(_MIN_HELD_OUT, count // 4)
+    return learnt if learnt >= _MIN_HELD_OUT else 0
 
 
 def _run(data: bytes, calls: Sequence[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
@@ -231,6 +237,11 @@ def _written(
     settings = {"onnxruntime": {**(options or {}).get("onnxruntime", {}), **_LITTLE_MEMORY}}
     light, large = referring(model, name)
     return Encoded(onnx_writer.write(light), options=settings, write_apart=lambda path: write_values(large, path))
+
+
+def is_made_apart(plan: VariantPlan, source_precision: str) -> bool:
+    """Tell whether a file is made of weights that are read one at a time."""
+    return plan.precision == source_precision or plan.id in _PER_TENSOR
 
 
 def needs_memory(word: str) -> ConversionError:

@@ -16,6 +16,8 @@ import { flat, floats } from "../values.js";
  * @returns {import("../item.js").Apply}
  */
 export function prepare({ coefficients, norm }) {
+  /** @type {Float64Array} */
+  let table = new Float64Array(0); // for as many mels as the step before gives: always the same
   return (/** @type {Tensor} */ tensor) => {
     const [frames, mels] = tensor.shape;
     if (tensor.shape.length !== 2 || mels < coefficients) {
@@ -25,7 +27,8 @@ export function prepare({ coefficients, norm }) {
         { hint: 'put {"step": "audio.log_mel"} before, its `axes` frames_first and its `mels` large enough' },
       );
     }
-    const [values, table] = [flat(tensor), cosines(mels, coefficients, norm)];
+    if (table.length !== mels * coefficients) table = cosines(mels, coefficients, norm);
+    const values = flat(tensor);
     const made = new Float32Array(frames * coefficients);
     for (let frame = 0; frame < frames; frame++) {
       for (let k = 0; k < coefficients; k++) {

@@ -79,8 +79,11 @@ export function evaluate(tree, columns, rows) {
     return ofNumbers(word, part(given[0])).map((x) => (x < low ? low : x > high ? high : x));
   }
   const values = given.map(part);
-  const texts = (word === "when" ? values.slice(1) : values).map(Array.isArray);
-  if (texts.includes(true)) return ofTexts(word, values, texts);
+  const first = word === "when" ? 1 : 0;
+  if (values.slice(first).some(Array.isArray)) {
+    const asTexts = values.map((one, i) => (i >= first && given[i] === null ? new Array(rows).fill(null) : one)); // beside texts it is a missing text
+    return ofTexts(word, asTexts, asTexts.slice(first).map(Array.isArray));
+  }
   if (word === "length") {
     throw new InferError("pipeline: `length` of an expression takes texts, and is given numbers", "manifest_error", { details: { field: word } });
   }

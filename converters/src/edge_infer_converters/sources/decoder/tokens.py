@@ -107,7 +107,7 @@ def tokens_of(around: Around, config: DecoderConfig) -> Tokens:
         ConversionError: The tokenizer has more tokens than the model, or a special token is outside of the vocabulary.
         UnsupportedModel: The tokenizer has a part that is not built here.
     """
-    tokenizer, outside = _read_tokenizer(around, config)
+    tokenizer, outside = read_tokenizer(around.tokenizer, around.where, config.vocab_size)
     said, advice, document = around.said, around.advice, around.document
     special = dict(_special_tokens(said, around.special))
     files, notes = {TOKENIZER_NAME: around.tokenizer}, list[tuple[str, str]]()
@@ -146,12 +146,20 @@ def tokens_of(around: Around, config: DecoderConfig) -> Tokens:
     return Tokens(generate, files, tuple(notes))
 
 
-def _read_tokenizer(around: Around, config: DecoderConfig) -> tuple[Tokenizer, list[str]]:
+def read_tokenizer(data: bytes, path: str, vocab_size: int) -> tuple[Tokenizer, list[str]]:
     """Return the tokenizer, and its special tokens that the model does not have.
 
     Those of images stand in the tokenizers of text models too, such as Gemma 3's.
+
+    Args:
+        data: The bytes of `tokenizer.json`.
+        path: Where it stands, for errors.
+        vocab_size: Tokens of the model.
+
+    Raises:
+        ConversionError: It is damaged, or has more tokens than the model.
+        UnsupportedModel: It has a part that is not built here.
     """
-    data, path = around.tokenizer, around.where
     try:
         tokenizer = Tokenizer.from_bytes(data)
     except BundleError as error:
@@ -161,14 +169,14 @@ def _read_tokenizer(around: Around, config: DecoderConfig) -> tuple[Tokenizer, l
     numbers = {one[0]: i for i, one in enumerate(vocabulary)} if isinstance(vocabulary, list) else vocabulary
     added = {one["content"]: one["id"] for one in document.get("added_tokens") or []}
     special = {one["content"] for one in document.get("added_tokens") or [] if one.get("special")}
-    outside = {text: one for text, one in {**numbers, **added}.items() if one >= config.vocab_size}
+    outside = {text: one for text, one in {**numbers, **added}.items() if one >= vocab_size}
     if not special.issuperset(outside) or len(outside) > _MOST_OUTSIDE:
         largest = max(outside.values())
         raise ConversionError(
-            f"`{path}` has a token {largest}, and the model {config.vocab_size} tokens",
+            f"`{path}` has a token {largest}, and the model {vocab_size} tokens",
             hint="the tokenizer is another model's, or the embedding was not resized: "
             "model.resize_token_embeddings(len(tokenizer))",
-            expected=config.vocab_size,
+            expected=vocab_size,
             got=largest,
         )
     return tokenizer, sorted(outside)

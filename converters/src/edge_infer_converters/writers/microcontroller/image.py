@@ -170,8 +170,8 @@ def resized_of(source: Source, inputs: Sequence[End]) -> Resized:
     across, down = across[max(-left, 0) : image.width - left], down[max(-top, 0) : image.height - top]
     if not across or not down:
         raise InputError(
-            f"the steps make {image.width} x {image.height} pixels of an image of {source.width} x {source.height}, and "
-            "none of them shows it",
+            f"the steps make {image.width} x {image.height} pixels of an image of {source.width} x {source.height}, "
+            "and none of them shows it",
             hint="a --source-size of other proportions, or a crop that is larger",
         )
     place = (image.width, image.height, max(left, 0), max(top, 0))

@@ -239,7 +239,8 @@ class _Job:
         if self._prepared.model.precision == "fp32" and word in ("int8", "int8-reduced", "int8x16"):
             tries = len(METHODS) if plan.format == "onnx" and self._recipe.calibrate == "auto" else 1
             extra = (tries + 1) * min(self._ranges, AUTO_CALLS) if tries > 1 else 0
-            if plan.format == "onnx" and (self._recipe.budget.is_set or tries > 1) and learnt_of(self._ranges):
+            corrects = self._recipe.budget.is_set or self._recipe.calibrate == "auto"
+            if corrects and learnt_of(self._ranges):
                 # Once more with corrected biases, and a comparison.
                 extra += self._ranges + min(learnt_of(self._ranges), MAX_LEARNT) + 3 * AUTO_CALLS
             extra += len(self._weights) * STATIC_CALLS if self._recipe.measures_layers else 0

@@ -14,6 +14,7 @@ from edge_infer.server.static.pages import find_web_root
 from edge_infer.server.store.routes import HostedStore
 from edge_infer.sync.repository import Repository
 from tests.support.browser.npm_project import ROOT
+from tests.support.chains import made
 from tests.support.generation.bundles import write_bundle
 from tests.support.sync.publisher import Publisher
 from tests.support.tasks.pipelines import colours, loudness, words
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.long
 
 _AXE = ROOT / "tests/bundlers/node_modules/axe-core/axe.min.js"
 _POST = [{"step": "post.softmax"}, {"step": "post.top_k"}]
-_MODELS = ["digits", "colours", "mood", "loud", "risk", "tiny"]
+_MODELS = ["digits", "colours", "mood", "loud", "risk", "tiny", "minilm"]
 _RUN = """async () => {
     const { violations } = await axe.run(document, { resultTypes: ["violations"] });
     return violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" ")}`);
@@ -52,6 +53,7 @@ def studio(tmp_path_factory: pytest.TempPathFactory, digits_bundle: Path) -> Ite
         "loud": loudness(folder / "loud"),
         "risk": risk(folder / "risk"),
         "tiny": write_bundle(folder / "tiny.bundle"),
+        "minilm": made.embedder(folder / "minilm.bundle"),  # with the section of one's own documents
         "broken": broken,
     }
     publisher = Publisher(folder / "store", folder / "keys", folder / "published")

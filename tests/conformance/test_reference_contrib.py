@@ -55,8 +55,13 @@ CASES: list[Case] = [
     ("QLinearLeakyRelu", [IMAGE, scale(0.02), ZERO, scale(0.02), ZERO], {"alpha": 0.3}),
     ("QLinearGlobalAveragePool", [IMAGE, scale(0.02), ZERO, scale(0.01), ZERO], {"channels_last": 0}),
     ("QLinearAveragePool", [IMAGE, scale(0.02), ZERO, scale(0.015), ZERO], {"kernel_shape": [2, 2], "strides": [2, 2]}),
-    ("QLinearSoftmax", [whole(2, 9), scale(0.05), ZERO, scale(1 / 256), np.array(0, np.uint8)],
-     {"opset": 13, "axis": 1}),
+    ("QLinearAveragePool", [IMAGE, scale(0.02), ZERO, scale(0.015), ZERO],
+     {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": 1}),
+    *(
+        ("QLinearSoftmax", [IMAGE, scale(0.05), ZERO, scale(1 / 256), np.array(0, np.uint8)],
+         {"opset": opset, "axis": 1})
+        for opset in (11, 13)
+    ),
     ("QGemm", [whole(2, 6), scale(0.02), ZERO, whole(4, 6, dtype="i1"), scale(0.01), np.array(0, np.int8),
                RNG.integers(-900, 900, 4).astype("i4"), scale(0.05), ZERO], {"transB": 1}),
 ]  # fmt: skip
@@ -103,9 +108,11 @@ def test_an_operator_gives_what_onnx_runtime_gives(
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly", "sigmoid"])
-@pytest.mark.parametrize("has_chances", [False, True])
+@pytest.mark.parametrize(
+    ("has_chances", "transform"), [(False, "NONE"), (True, "NONE"), (False, "SOFTMAX"), (False, "LOGISTIC")]
+)
 def test_support_vectors_give_what_onnx_runtime_gives(
-    classes: int, kernel: str, has_chances: bool, write_model: WriteModel
+    classes: int, kernel: str, has_chances: bool, transform: str, write_model: WriteModel
 ) -> None:
     rng = np.random.default_rng(classes)
     counts = [3 + i for i in range(classes)]
@@ -113,20 +120,43 @@ def test_support_vectors_give_what_onnx_runtime_gives(
     chances: dict[str, Any] = (
         {"prob_a": [-1.0 - i / 4 for i in range(pairs)], "prob_b": [0.1] * pairs} if has_chances else {}
     )
-    node = helper.make_node(
-        "SVMClassifier",
-        ["x"],
-        ["label", "scores"],
-        domain="ai.onnx.ml",
-        classlabels_ints=[*range(5, 5 + classes)],
-        vectors_per_class=counts,
-        support_vectors=rng.standard_normal(sum(counts) * 4).astype(F4).tolist(),
-        coefficients=rng.standard_normal(sum(counts) * (classes - 1)).astype(F4).tolist(),
-        rho=rng.standard_normal(pairs).astype(F4).tolist(),
-        kernel_type=kernel.upper(),
-        kernel_params=[0.3, 0.5, 2.0],
-        **chances,
+    _compare_machines(
+        write_model,
+        rng,
+        {
+            "classlabels_ints": [*range(5, 5 + classes)],
+            "vectors_per_class": counts,
+            "support_vectors": rng.standard_normal(sum(counts) * 4).astype(F4).tolist(),
+            "coefficients": rng.standard_normal(sum(counts) * (classes - 1)).astype(F4).tolist(),
+            "rho": rng.standard_normal(pairs).astype(F4).tolist(),
+            "kernel_type": kernel.upper(),
+            "kernel_params": [0.3, 0.5, 2.0],
+            "post_transform": transform,
+            **chances,
+        },
     )
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("is_positive", [False, True])
+def test_weights_for_each_class_give_what_onnx_runtime_gives(
+    classes: int, is_positive: bool, write_model: WriteModel
+) -> None:
+    rng = np.random.default_rng(classes)
+    weights = rng.standard_normal(classes * 4).astype(F4)
+    attributes = {
+        "classlabels_ints": [*range(5, 5 + classes)],
+        "coefficients": (np.abs(weights) if is_positive else weights).tolist(),
+        "rho": [0.3],
+        "kernel_type": "LINEAR",
+        "kernel_params": [0.0, 0.0, 0.0],
+    }
+
+    _compare_machines(write_model, rng, attributes)
+
+
+def _compare_machines(write_model: WriteModel, rng: np.random.Generator, attributes: dict[str, Any]) -> None:
+    node = helper.make_node("SVMClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", **attributes)
     graph = helper.make_graph(
         [node],
         "graph",

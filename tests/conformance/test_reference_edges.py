@@ -233,6 +233,11 @@ PATTERNS = [
     (r"(a*)\1", "aa", "expected the syntax of RE2"),
     (r"(?=a)a", "a", "expected the syntax of RE2"),
     (r"(", "a", "is no pattern"),
+    (r"\w", "\u00e9", False),
+    (r"\d+", "\uff11", False),
+    ("(?i)\u00e9", "\u00c9", True),
+    (r"[[:alpha:]]+", "abc", "read in two ways"),
+    (r"a{,3}", "aa", "read in two ways"),
 ]
 
 

@@ -5,10 +5,12 @@ They are those of ONNX Runtime's ContribOperators.md.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edge_infer.backends.reference.call import Call
 from edge_infer.backends.reference.operators import convolution, elementwise, normalization, pools, products
 from edge_infer.backends.reference.operators.elementwise import sigmoid
 from edge_infer.backends.reference.operators.quantizers import requantized_floats
@@ -16,7 +18,7 @@ from edge_infer.backends.reference.operators.quantizers import requantized_float
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edge_infer.backends.reference.call import Array, Call, Operator
+    from edge_infer.backends.reference.call import Array, Operator
 
 _ACTIVATIONS: dict[str, Callable[[Any, list[float]], Any]] = {
     "Relu": lambda x, _: np.maximum(x, 0),
@@ -147,6 +149,12 @@ def _pooled(function: Operator) -> Operator:
     return _of_one(compute)
 
 
+def _softmax(call: Call, x: Array) -> Array:
+    """The node says itself which set's Softmax it is."""
+    versioned = Call(call.node, call.attributes, call.graphs, call.get("opset", 0))
+    return np.asarray(normalization.softmax(versioned, x, is_log=False))
+
+
 def qlinear_concat(call: Call, scale: Array, zero: Array, *parts: Array) -> Array:
     """Compute QLinearConcat: values, scales and zero points, one behind the other."""
     real = [_real(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
@@ -186,12 +194,12 @@ OPERATORS: dict[str, Operator] = {
     "MatMulNBits": matmul_n_bits,
     "QGemm": qgemm,
     "QLinearAdd": _of_two(np.add),
-    "QLinearAveragePool": _pooled(pools.average_pool),
+    "QLinearAveragePool": _pooled(partial(pools.average_pool, counts_overhang=True)),
     "QLinearConcat": qlinear_concat,
     "QLinearGlobalAveragePool": _pooled(pools.OPERATORS["GlobalAveragePool"]),
     "QLinearLeakyRelu": _of_one(elementwise.OPERATORS["LeakyRelu"]),
     "QLinearMul": _of_two(np.multiply),
     "QLinearSigmoid": _of_one(lambda _, x: sigmoid(x)),
-    "QLinearSoftmax": _of_one(normalization.OPERATORS["Softmax"]),
+    "QLinearSoftmax": _of_one(_softmax),
     "QLinearWhere": qlinear_where,
 }

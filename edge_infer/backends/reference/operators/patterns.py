@@ -14,6 +14,9 @@ _MOST_STEPS = 1e7
 _BOUNDS = re.compile(r"\{(\d*)(,?)(\d*)\}")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)
 _OPEN = re.compile(r"\((?:\?(?:P?<[A-Za-z_]\w*>|[aimsux]*(?:-[imsx]+)?[:)]))?")
+#: A class of POSIX, or a repetition without its first bound: Python's `re` takes them for something else.
+_OTHER = re.compile(r"\[:\^?\w+:\]|\{,\d+\}")
+_FOLDS = re.compile(r"\(\?[a-z]*i")
 
 
 class Cost(NamedTuple):
@@ -40,8 +43,14 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        if other := _OTHER.search(text):
+            raise ValueError(
+                f"the pattern `{text[:80]}` has `{other[0]}`, which RE2 and Python read in two ways; expected a class "
+                "such as `[A-Za-z]`, or both bounds of a repetition"
+            )
         try:
-            self._compiled = re.compile(text)
+            # RE2's \d, \w, \s and \b know ASCII alone, but letters of either case are those of Unicode.
+            self._compiled = re.compile(text, 0 if _FOLDS.search(text) else re.ASCII)
         except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"`{text[:80]}` is no pattern: {error}") from error
         self._place = 0

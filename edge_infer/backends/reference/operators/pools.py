@@ -43,14 +43,19 @@ def max_pool(call: Call, x: Array) -> Array | tuple[Array, Array]:
     return best, (places + starts).astype(np.int64)
 
 
-def average_pool(call: Call, x: Array) -> Array:
-    """Compute AveragePool: over the input's elements, or with the padding's too."""
+def average_pool(call: Call, x: Array, *, counts_overhang: bool = False) -> Array:
+    """Compute AveragePool: over the input's elements, or with the padding's too.
+
+    Args:
+        call: The node.
+        x: Its input.
+        counts_overhang: Whether padding also counts where `ceil_mode` lets a window hang over it.
+    """
     at = windows(call, x.shape[2:], call.get("kernel_shape", []))
     ones = np.zeros([size + low + high for size, low, high in zip(x.shape[2:], at.before, at.after, strict=True)])
     if call.get("count_include_pad", 0):
-        inner = tuple(
-            slice(0, size + low + high) for size, low, high in zip(x.shape[2:], at.before, at.pads_after, strict=True)
-        )
+        after = at.after if counts_overhang else at.pads_after
+        inner = tuple(slice(0, sum(sizes)) for sizes in zip(x.shape[2:], at.before, after, strict=True))
     else:
         inner = tuple(slice(low, low + size) for low, size in zip(at.before, x.shape[2:], strict=True))
     ones[inner] = 1

@@ -23,7 +23,11 @@ def svm_classifier(call: Call, x: Array) -> tuple[Array, Array]:
     rho = np.array(call.get("rho", [0.0]), np.float64)
     if not counts:  # linear: weights for each class
         scores = x.astype(np.float64) @ weights.reshape(len(labels), -1).T + rho[0]
-        return labels[scores.argmax(1)], posted(scores, transform).astype(np.float32)
+        best = scores.argmax(1)
+        if len(labels) == 2 and rho.size == 1:  # as ONNX Runtime does: the second where any score is enough
+            is_enough = scores.max(1) >= 0.5 if (weights >= 0).all() else scores.max(1) > 0
+            best = np.where(is_enough, 1, best)
+        return labels[best], posted(scores, transform).astype(np.float32)
     decisions = _decisions(counts, svm_scores(call, x), weights.reshape(len(counts) - 1, -1), rho)
     pairs = [(i, j) for i in range(len(counts)) for j in range(i + 1, len(counts))]
     votes = np.zeros((len(x), len(counts)))
@@ -37,7 +41,9 @@ def svm_classifier(call: Call, x: Array) -> tuple[Array, Array]:
         chances = np.clip(sigmoid(-(decisions * slopes + offsets)), _EDGE, 1 - _EDGE)
         decisions = np.stack([_coupled(row, pairs, len(counts)) for row in chances])
     elif len(pairs) == 1:
-        decisions = np.concatenate([-decisions, decisions], 1)
+        is_soft = transform in ("SOFTMAX", "SOFTMAX_ZERO")
+        decisions = np.concatenate([(1 if is_soft else 0) - decisions, decisions], 1)
+        transform = "NONE" if is_soft else transform  # ONNX Runtime does not transform these pairs
     # Votes decide also where the chances say another class, as in ONNX Runtime.
     return labels[votes.argmax(1)], posted(decisions, transform).astype(np.float32)
 

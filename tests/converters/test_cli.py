@@ -153,3 +153,26 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_a_conversion_that_is_ended_leaves_nothing_behind(write_model: WriteModel, tmp_path: Path) -> None:
+    """`kill`, or the `timeout` of a build, comes while half of the files are written."""
+    write_model(zoo.mlp(), "mlp.onnx")
+    code = """
+import os, signal, sys
+from edge_infer.cli import main_here
+from edge_infer_converters import variant_files
+
+def ended(*_, **__):
+    assert any(name.startswith(".mlp.bundle") for name in os.listdir())
+    os.kill(os.getpid(), signal.SIGTERM)
+
+variant_files.encode = ended
+sys.argv = ["edge-infer", "convert", "mlp.onnx", "-o", "mlp.bundle"]
+main_here()
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    assert done.returncode == 128 + 15, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlp.onnx"]

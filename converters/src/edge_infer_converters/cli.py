@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from edge_infer_converters.conversion import Conversion
     from edge_infer_converters.forecast import Forecast
     from edge_infer_converters.options import Option
+
+#: What shells say of a process that SIGTERM ended.
+_TERMINATED = 128 + 15
 
 
 def _parameter(one: Option) -> click.Option:
@@ -73,6 +78,7 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
     """  # noqa: D301  click reads the \b
     from edge_infer.errors import InputError, UnsupportedOperator
     from edge_infer.platform import allocator
+    from edge_infer.platform.posix import on_termination
     from edge_infer_converters import convert_run, support
     from edge_infer_converters.measure.budget import UnmeasuredBudget
     from edge_infer_converters.recipe import Recipe
@@ -82,6 +88,8 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
 
     if output is None and not dry_run:
         raise click.UsageError("Missing option '-o' / '--output': the folder to write, such as model.bundle")
+    if threading.current_thread() is threading.main_thread():  # the only one that may
+        on_termination(lambda: sys.exit(_TERMINATED))  # what is half-written is removed, as by Ctrl-C
     # Libraries whose log has no handler would print their advice between our lines.
     logging.getLogger().addHandler(logging.NullHandler())
     try:

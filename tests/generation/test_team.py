@@ -78,22 +78,23 @@ def test_many_batches_in_a_row_stay_equal(tmp_path: Path) -> None:
             assert bytes(one.logits(0)) == bytes(five.logits(0))
 
 
-def _decoder_threads() -> int:
-    return sum(one.name.startswith("edge-infer decoder") for one in threading.enumerate())
+def _threads_since(before: list[threading.Thread]) -> int:
+    """Count the threads of decoders that began since then: those of other tests may still be there."""
+    return sum(one.name.startswith("edge-infer decoder") for one in threading.enumerate() if one not in before)
 
 
 def test_threads_end_with_their_decoder(tmp_path: Path) -> None:
     config, optional = FAMILIES["llama"]
     path = random_decoder(config, "int4", optional=optional).write(tmp_path / "model.safetensors")
-    wait_until(lambda: _decoder_threads() == 0)
+    before = threading.enumerate()
     closed = Decoder.open(path, threads=4)
     forgotten = Decoder.open(path, threads=2)
-    assert _decoder_threads() == 4
+    assert _threads_since(before) == 4
     closed.close()
     closed.close()
     del forgotten
 
-    wait_until(lambda: _decoder_threads() == 0)
+    wait_until(lambda: _threads_since(before) == 0)
 
 
 def test_a_fork_computes_alone(tmp_path: Path) -> None:
@@ -121,10 +122,11 @@ def test_threads_that_do_not_start_are_an_error_and_the_others_end(
             raise RuntimeError("can't start new thread")
         start(thread)
 
+    before = threading.enumerate()
     monkeypatch.setattr(threading.Thread, "start", limited)
     with pytest.raises(OutOfMemory, match="does not start 5 threads"):
         Decoder.open(path, threads=5)
-    wait_until(lambda: _decoder_threads() == 0)
+    wait_until(lambda: _threads_since(before) == 0)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 257, 2**40, 1.0, True, "2"])

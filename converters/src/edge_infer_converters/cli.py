@@ -80,7 +80,6 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
     from edge_infer.platform import allocator
     from edge_infer.platform.posix import on_termination
     from edge_infer_converters import convert_run, support
-    from edge_infer_converters.measure.budget import UnmeasuredBudget
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.terminal import TerminalReporter
     from edge_infer_converters.sources.bindings import parse_bindings
@@ -110,8 +109,10 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
             )
             return
         result = convert_run.convert(source, output, recipe, reporter=TerminalReporter(), **given)
-    except UnmeasuredBudget as error:  # known once the model is found: one that generates text is measured on a text
-        raise click.UsageError(str(error)) from error
+    except InputError as error:
+        if "option" in error.details:  # known once the model is found: one that generates text is measured on a text
+            raise click.UsageError(str(error)) from error
+        raise
     except UnsupportedOperator as error:
         lacks = [support.Lack(**lack) for lack in error.details.get("lacks", ())]
         for line in support.table(lacks) if lacks else ():

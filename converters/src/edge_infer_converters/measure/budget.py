@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-class UnmeasuredBudget(InputError):
-    """A limit is asked for without what it is measured by."""
-
-
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
@@ -99,20 +95,22 @@ class Budget:
         """Refuse a budget that cannot be measured.
 
         Raises:
-            UnmeasuredBudget: A loss, or a metric other than `cosine`, is asked for without data to measure it on; or a
-                time or memory of a device without its measurements.
+            InputError: A loss, or a metric other than `cosine`, is asked for without data to measure it on; or a
+                time or memory of a device without its measurements. Its fact `option` names what was asked for.
         """
         device = "--max-latency" if self.max_latency else "--max-ram" if self.max_ram else ""
         if device and not has_measured:
-            raise UnmeasuredBudget(
+            raise InputError(
                 f"{device} needs measurements of the device",
                 hint="edge-infer bench model.bundle --host pi@address --json > pi.json, and --measured pi.json",
+                option=device,
             )
         asked = "--max-loss" if self.max_loss is not None else "--metric" if self.metric not in (None, "cosine") else ""
         if asked and not has_evaluation:
-            raise UnmeasuredBudget(
+            raise InputError(
                 f"{asked} needs data to measure on",
                 hint="--eval FILE.npz, with an array for each input and the right classes as `labels`",
+                option=asked,
             )
 
 

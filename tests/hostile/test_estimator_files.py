@@ -38,7 +38,7 @@ def archive(**files: str) -> bytes:
         ("a.txt", b"tree", "has the version ''"),
         ("a.txt", b"tree\nversion=v9\n", "has the version 'v9' of LightGBM's format"),
         ("a.cbm", b"CBM", "which begins with CBM1"),
-        ("a.skops", b"\x80\x04K\x01.", "skops cannot read `a.skops`"),
+        pytest.param("a.skops", b"\x80\x04K\x01.", "skops cannot read `a.skops`", marks=pytest.mark.long),
         ("a.skops", archive(schema_json="{"), "skops cannot read `a.skops`"),
     ],
 )
@@ -56,6 +56,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, name: str, data: bytes, said:
     assert [one.name for one in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.long
 def test_a_reader_that_ends_its_process_is_an_error(tmp_path: Path) -> None:
     """LightGBM 4.7 calls `terminate` at some files that are cut short."""
     import lightgbm

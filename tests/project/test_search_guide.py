@@ -59,6 +59,7 @@ def test_the_commands_and_the_python_of_the_guide_work(folder: Path) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_the_own_documents_of_the_guide_are_found(folder: Path) -> None:
     (code,) = blocks("js")
     code = code.replace(

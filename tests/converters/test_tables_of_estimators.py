@@ -197,7 +197,7 @@ def test_the_scores_of_two_classes_stand_in_the_order_of_the_classes(tmp_path: P
 @pytest.mark.parametrize(
     ("name", "said", "hint"),
     [
-        ("dense", r"\(DBSCAN\): Unable to find a shape calculator", "supported_converters"),
+        ("dense", r"\(DBSCAN\): Unable to find a shape calculator", "estimators.md"),
     ],
 )
 @pytest.mark.usefixtures("made")

@@ -79,9 +79,10 @@ def test_documents_become_the_pieces_of_python_and_an_index_that_python_reads(tm
     found = in_node(tmp_path, given)
     for one, pieces in zip(given["documents"], found["pieces"], strict=True):
         (tmp_path / one["name"]).write_text(one["text"], "utf-8")
-        here = [piece._asdict() for piece in read_pieces(tmp_path / one["name"])]
-        for piece in here:
-            piece["metadata"]["source"] = one["name"]
+        here = [
+            {"text": piece.text, "metadata": {**piece.metadata, "source": one["name"]}}
+            for piece in read_pieces(tmp_path / one["name"])
+        ]
         assert pieces == here, one["name"]
     total = sum(map(len, found["pieces"]))
     assert found["filled"][0] == {"added": total, "kept": 0, "removed": 0}

@@ -79,7 +79,9 @@ export function documents(state) {
     await search();
   }
 
+  /** @returns {Promise<boolean>} Whether what was found is shown: nothing newer was typed, and nothing failed. */
   async function search() {
+    clearTimeout(timer); // what was typed last is searched now
     const mine = ++turn;
     const asked = query.value.trim();
     answer.hidden = true;
@@ -91,17 +93,19 @@ export function documents(state) {
         const order = await (await other(ranker, (url) => pipeline("text-ranking", url)))({ query: asked, documents: next.map((hit) => hit.text ?? "") }, { top_k: FOUND });
         next = order.map((/** @type {any} */ { corpus_id: i, score }) => ({ ...next[i], score }));
       }
-      if (mine !== turn) return; // something newer was typed
+      if (mine !== turn) return false;
       found = next;
       time.textContent = asked ? `${found.length} found in ${milliseconds(performance.now() - begun)}` : "";
       hits.replaceChildren(...found.map(({ text: piece, metadata: { source, part, title } }) => h("li", h("h3", title ?? source), h("p.small", piece), h("p.small.quiet", `${source}, piece ${part + 1}`))));
+      return true;
     } catch (error) {
       if (mine === turn) fail(error);
+      return false;
     }
   }
 
   async function reply() {
-    await search();
+    if (!(await search())) return;
     const mine = turn;
     const given = found.slice(0, SOURCES);
     if (!given.length) return;

@@ -187,7 +187,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder, held = FOLDER, texts()
         if not (folder / "trained.json").exists():
-            raise SystemExit("there is no trained model: python benchmarks/trained_model.py")
+            raise SystemExit(f"{folder} has no trained model; make it: python benchmarks/trained_model.py")
         tokenizer = Tokenizer.from_bytes((folder / "tokenizer.json").read_bytes())
         some = held.held_out[::4] if given.quick else held.held_out
         tokens = [one for text in some for one in tokenizer.encode(text, truncation=None, padding=None).ids]

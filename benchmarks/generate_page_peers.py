@@ -150,7 +150,7 @@ class _Files(SimpleHTTPRequestHandler):
 
 
 def _byte_tokens(folder: Path) -> list[int]:
-    """Return the tokens of one byte that is no character."""
+    """Return the tokens of a single byte that is not a whole character in UTF-8."""
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     return [number for text, number in vocabulary.items() if len(text) == 1 and not 33 <= ord(text) < 127]
 

@@ -216,7 +216,7 @@ class Answers:
         with torch.no_grad():
             found = self._model(**made)
         inside = np.array([kind == 1 for kind in made.sequence_ids(0)])
-        inside[0] = True  # [CLS] has its part of the scores, and is no answer
+        inside[0] = True  # [CLS] takes part in the softmax, and stands for "no answer"
         sides = []
         for logits in (found.start_logits[0].numpy(), found.end_logits[0].numpy()):
             kept = np.where(inside, logits, -10_000.0)

@@ -9,7 +9,7 @@ while it builds) is built of 10,000 vectors; it is a package of npm:
     npm install --prefix .bench/hnswlib hnswlib-wasm
 
 One thread, times of the clock in one page, in turn. In Pyodide the same index is searched by the kernels and by plain
-Python; numpy is no part of this repository's page and is not measured.
+Python. Pyodide's build of numpy could not be installed here, so that it is not measured.
 """
 
 from __future__ import annotations

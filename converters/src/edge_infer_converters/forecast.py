@@ -227,7 +227,7 @@ class _Job:
     def _work(self, plan: VariantPlan) -> tuple[str, int, int]:
         """Return how a variant is made, the calls that this takes, and how many files are written."""
         if self._prepared.model.own_file(plan.id) is not None:
-            return "the file as it is", 0, 1
+            return "the source's file, unchanged", 0, 1
         word = plan.word or plan.precision
         if plan.precision == "mixed":
             return self._searched(plan.format)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from array import array
 from functools import cache
 from itertools import repeat
@@ -48,7 +49,7 @@ def _has_operators() -> bool:
     return True
 
 
-class _Way:
+class _Way(ABC):
     """What both ways of computing have in common: the walk over the parts, and texts."""
 
     def __init__(self, columns: Mapping[str, Column], rows: int) -> None:
@@ -115,29 +116,33 @@ class _Way:
         known = dict(zip(keys, values, strict=True))
         return self.numbers([math.nan if one is None else float(known.get(one, math.nan)) for one in asked])
 
-    # -- what the ways do each in their own manner --
-
+    @abstractmethod
     def constant(self, number: float) -> Any:
-        raise NotImplementedError
+        """Return a column of one number."""
 
+    @abstractmethod
     def numbers(self, values: Any) -> Any:
-        raise NotImplementedError
+        """Return a column of numbers."""
 
+    @abstractmethod
     def apply(self, word: str, values: list[Any]) -> Any:
-        raise NotImplementedError
+        """Apply an operator to columns of numbers."""
 
+    @abstractmethod
     def clip(self, values: Any, low: float, high: float) -> Any:
-        raise NotImplementedError
+        """Return values within two ends."""
 
+    @abstractmethod
     def truths(self, values: Any) -> list[bool]:
-        raise NotImplementedError
+        """Tell of each value whether it is a number other than 0."""
 
+    @abstractmethod
     def found_in(self, keys: list[float], values: list[float], asked: Any) -> Any:
-        raise NotImplementedError
+        """Return the value of each key that was asked for; NaN where there is none."""
 
+    @abstractmethod
     def finished(self, values: Any) -> Any:
         """Return values of which each missing one is the same NaN."""
-        raise NotImplementedError
 
 
 _ENDS = (-math.inf, math.inf)

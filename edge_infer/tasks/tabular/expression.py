@@ -42,7 +42,7 @@ class Expression:
     """
 
     __slots__ = ("tree", "types")
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # `==` makes an expression, so that it is no key
 
     def __init__(self, tree: Any, types: Mapping[str, str]) -> None:
         self.tree = tree
@@ -92,10 +92,10 @@ class Expression:
     def __neg__(self) -> Expression:
         return self._with("neg")
 
-    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # as in polars
         return self._with("==", other)
 
-    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]  # as in polars
         return self._with("!=", other)
 
     def __lt__(self, other: Expression | float) -> Expression:

@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-rest long-models long-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
+.PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-rest long-models long-pages long-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build release constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -59,16 +59,20 @@ suite-run: setup
 suite-rest: setup
 	$(BIN)/python -m pytest -m 'not browser and not long' $(addprefix --ignore=,$(RUN_TESTS)) $(TESTS)
 
-# Two halves of about as long: models of other people and what is made of them, and the rest.
+# Three parts of about as long: models of other people and what is made of them, pages, and the rest. Pages wait for
+# browsers while the others compute.
 LONG_MODELS := tests/conformance tests/converters tests/kernels tests/zoo
+NO_MODELS := $(addprefix --ignore=,$(LONG_MODELS))
 long-models: setup
 	$(BIN)/python -m pytest -m long $(LONG_MODELS)
+long-pages: setup
+	$(BIN)/python -m pytest -m 'long and browser' tests $(NO_MODELS)
 long-rest: setup
-	$(BIN)/python -m pytest -m long tests $(addprefix --ignore=,$(LONG_MODELS))
+	$(BIN)/python -m pytest -m 'long and not browser' tests $(NO_MODELS)
 
 check-all: setup ## What `make test` leaves out: the long tests, a fleet of 1000, the emulated Raspberry Pis
 	tests/setup.sh all
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target long-models long-rest
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target long-models long-pages long-rest
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_fleet.py --timeout=7200
 	$(MAKE) --no-print-directory pi PI=$(PI)
 
@@ -101,7 +105,7 @@ zoo: setup ## Real models through convert and verify; writes the table in docs/r
 
 soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten minutes of fuzz and ten of load on the server (SECONDS=60 for less)
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py tests/zoo/test_damaged.py \
-	  tests/hostile/test_parser_fuzz.py \
+	  tests/hostile/test_parser_fuzz.py tests/hostile/test_compiled_fuzz.py \
 	  --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 
@@ -111,14 +115,25 @@ kernels: setup ## Build the kernels of compiled models again, for the page and e
 docs: setup ## Write the generated pages of docs/reference again
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/estimators.py
+	$(BIN)/python docs/suites.py
 
 pictures: demo-models ## Draw the pictures of the documents again (needs a Chromium)
 	$(BIN)/python docs/pictures/architecture.py
 	$(BIN)/python docs/pictures/page.py $(DEMO)
 
 build: setup ## The files of a release in dist/: wheels, source distributions, the npm archive
-	rm -rf $(DIST) && for part in . converters web; do $(BIN)/python -m build -q --no-isolation --outdir $(DIST) $$part || exit 1; done
+	rm -rf $(DIST) && for part in . converters web; do $(BIN)/python -m build -q --no-isolation --sdist --wheel --outdir $(DIST) $$part || exit 1; done
 	npm pack --silent --pack-destination $(DIST) ./web
+
+EXTRAS := onnxruntime,tflite,reference,browser,sync,text
+release: build ## The files of `make build` with what they depend on (CycloneDX) and SHA256SUMS
+	$(BIN)/uv venv -q --clear .venv-release
+	$(BIN)/uv pip install -q --python .venv-release "$$(ls $(DIST)/edge_infer-*.whl)[$(EXTRAS)]" $(DIST)/edge_infer_converters-*.whl $(DIST)/edge_infer_web-*.whl
+	rm .venv-release/lib/python*/site-packages/edge_infer*.dist-info/direct_url.json  # the folder of this machine
+	$(BIN)/uvx -q --from cyclonedx-bom==7.5.0 cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+	  -o $(DIST)/python.cdx.json .venv-release
+	npm --prefix web sbom --silent --sbom-format cyclonedx --omit dev > $(DIST)/npm.cdx.json
+	cd $(DIST) && sha256sum * > SHA256SUMS
 
 constraints: setup ## Write the versions that everything here installs by (tests/constraints.txt) anew, the newest
 	env -u UV_CONSTRAINT $(BIN)/uv pip compile -q --universal --python-version 3.11 --upgrade --no-annotate \

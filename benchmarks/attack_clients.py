@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from multiprocessing.synchronize import Event
 
 #: The model with large answers, which is served beside the one that is attacked.
 LARGE = "large"
@@ -137,12 +138,20 @@ ATTACKS: dict[str, Callable[[int, str, float], None]] = {
 }
 
 
+def _attack(kind: str, port: int, name: str, seconds: float, has_begun: Event) -> None:
+    has_begun.set()
+    ATTACKS[kind](port, name, time.monotonic() + seconds)
+
+
 @contextmanager
 def under_attack(kind: str, port: int, name: str, seconds: float) -> Iterator[None]:
-    """Run a block beside an attack that lasts so long."""
-    made = get_context("spawn").Process(target=ATTACKS[kind], args=(port, name, time.monotonic() + seconds))
+    """Run a block beside an attack that lasts so long; it begins once its process has, which takes seconds."""
+    has_begun = get_context("spawn").Event()
+    made = get_context("spawn").Process(target=_attack, args=(kind, port, name, seconds, has_begun))
     made.start()
     try:
+        if not has_begun.wait(60):
+            raise SystemExit(f"the attack `{kind}` did not start within a minute")
         yield
     finally:
         made.join(seconds + 60)

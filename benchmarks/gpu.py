@@ -107,8 +107,8 @@ def row(
         "peer_name": peer_name,
         "peer": round(statistics.median(times[peer]), 4),
         "ratio": round(ratio, 3),
-        "target": f"<= {target}" if target is not None else "stated",
-        "met": target is None or ratio <= target,
+        "target": f"<= {target}" if target is not None else None,
+        "met": None if target is None else ratio <= target,
         "spread": f"{min(ratios):.3f} to {max(ratios):.3f}",
     }
 

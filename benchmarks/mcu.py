@@ -4,7 +4,7 @@ The peer is PyPI's `tflite-micro`: its reference kernels on this machine, and th
 64-bit pointers, which makes its tail larger than on a board). Flash is what `size` of the GNU toolchain prints less the
 constants; instructions are counted by QEMU (`-icount shift=0`), where the clock of the board advances with them.
 
-    EDGE_INFER_ZOO=FOLDER python benchmarks/mcu.py [--quick] [--json]
+    EDGE_INFER_ZOO=FOLDER python benchmarks/mcu.py [--quick] [--only NET]... [--json]
 
 It needs gcc, gcc-arm-none-eabi, libnewlib-arm-none-eabi, qemu-system-arm and the package tflite-micro.
 """
@@ -69,11 +69,12 @@ def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", action="append", choices=NETS)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in NETS[:3] if args.quick else NETS:
+        for name in args.only or (NETS[:3] if args.quick else NETS):
             rows += _measure(name, Path(folder), 3 if args.quick else 9)
     publish(rows, ("edge-infer", "edge-infer-converters", "tflite-micro", "numpy"), as_json=args.json)
 

@@ -189,11 +189,11 @@ def digits_overload_rows(rounds: int, seconds: float) -> list[dict[str, Any]]:
             "51 clients",
             statistics.median(floor[51]),
             "the floor",
-            True,
+            None,
             spread=f"{_range(floor[256], 1000)} by {_range(floor[51], 1000)} ms",
         ),
-        row(f"{name}: goodput", "part", part, "capacity", 1.0, "stated", True, spread=_range(goodput)),
-        row(f"{name}: refused", "part", statistics.median(refused), "all", 1.0, "stated", True),
+        row(f"{name}: goodput", "part", part, "capacity", 1.0, spread=_range(goodput)),
+        row(f"{name}: refused", "part", statistics.median(refused), "all", 1.0),
     ]
 
 

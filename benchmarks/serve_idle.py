@@ -112,5 +112,5 @@ def _rows(what: str, count: int, found: _Figures, most: float, kb: float = 0.0) 
             busy <= most * calm,
             spread=spread,
         ),
-        row(f"{count} {what}: each", "kB", each, "12 kB", 12, "<= 1" if kb else "stated", not kb or each <= kb),
+        row(f"{count} {what}: each", "kB", each, "12 kB", 12, *(("<= 1", each <= kb) if kb else ())),
     ]

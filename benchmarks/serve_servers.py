@@ -184,6 +184,12 @@ class Server(NamedTuple):
         """Return the bytes of memory that it occupies."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def peak_bytes(self) -> int:
+        """Return the most bytes of memory that it occupied since the last call."""
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        return int(found[1]) * 1024 if found else 0
+
 
 def _ticks(stat: Path) -> int:
     fields = stat.read_text().rpartition(")")[2].split()

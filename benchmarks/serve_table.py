@@ -6,8 +6,16 @@ from typing import Any
 
 
 def row(
-    name: str, metric: str, mine: float, peer_name: str, other: float, target: str, met: bool, **more: Any
+    name: str,
+    metric: str,
+    mine: float,
+    peer_name: str,
+    other: float,
+    target: str = "",
+    met: bool | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
+    """Make a row; without a target nothing is met or missed."""
     return {
         "name": name,
         "metric": metric,

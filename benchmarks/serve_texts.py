@@ -155,8 +155,6 @@ def main() -> None:
             p(firsts, 0.99) * 1000,
             "",
             0.0,
-            "stated",
-            True,
             spread=f"median {statistics.median(firsts) * 1000:.1f}",
         ),
         row(
@@ -165,8 +163,6 @@ def main() -> None:
             statistics.median(busy),
             "without the prompts",
             statistics.median(quiet),
-            "stated",
-            True,
             spread=f"{min(busy):.1f} to {max(busy):.1f} by {min(quiet):.1f} to {max(quiet):.1f}",
         ),
     ]

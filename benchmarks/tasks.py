@@ -284,8 +284,9 @@ def main() -> None:
 def _part(name: str, folder: Path, rounds: int, count: int) -> list[dict[str, Any]]:
     if name == "equality":
         import tasks_equality
+        import tasks_shapes
 
-        return tasks_equality.rows_of()
+        return [*tasks_equality.rows_of(), *tasks_shapes.rows_of()]
     if name == "tokenizers":
         import tasks_tokenizers
 

@@ -25,6 +25,7 @@ sys.path.append(str(Path(__file__).parents[1] / ".bench/tasks"))
 
 from convert_models import minilm_folder
 from table import publish
+from tasks_speech import write_bundle
 
 import edge_infer
 from edge_infer.tasks.audio.wav import read_wav
@@ -199,6 +200,57 @@ def texts(place: Path) -> Iterator[tuple[str, Any, Any]]:
         with edge_infer.pipeline(task, folder) as ours:
             said = "".join(f", {key}={value}" for key, value in arguments.items() if isinstance(value, str))
             yield f"{task}{said}", ours(given, **arguments), peer(given, **arguments)
+    yield ranks(place, tokenizer, hf.BertForSequenceClassification(config({0: "relevance"})))
+
+
+def ranks(place: Path, tokenizer: Any, model: Any) -> tuple[str, Any, Any]:
+    """Give our order of some documents, and that of transformers' scores of each pair."""
+    import transformers as hf
+
+    query, documents = "Where do I live?", [TEXT, "hello world", "I like trains", "Paris is in France"]
+    folder = place / "text-ranking"
+    example = dict(tokenizer(query, TEXT, return_tensors="pt"))
+    export(folder, model, tokenizer, example, ("logits",), 2)
+    peer = hf.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    pairs = [{"text": query, "text_pair": document} for document in documents]
+    scores = [one["score"] for one in peer(pairs, function_to_apply="sigmoid")]
+    best = sorted(range(len(scores)), key=lambda at: -scores[at])
+    theirs = [{"corpus_id": at, "score": scores[at], "text": documents[at]} for at in best]
+    with edge_infer.pipeline("text-ranking", folder) as ours:
+        return "text-ranking", ours({"query": query, "documents": documents}), theirs
+
+
+def pictures(place: Path, photo: Image) -> tuple[str, Any, Any]:
+    """Give a larger picture: ours, and what transformers' pipeline of image-to-image did, which transformers 5 lacks.
+
+    The processor pads photos, and no step does that yet: this photo's sides need no padding.
+    """
+    import torch
+    import transformers as hf
+    from PIL import Image as Pillow
+
+    config = hf.Swin2SRConfig(image_size=32, embed_dim=12, depths=[2], num_heads=[2], window_size=8, upscale=2)
+    model = hf.Swin2SRForImageSuperResolution(config).eval()
+    with torch.no_grad():
+        for one in model.parameters():  # random weights of .02 give a grey that hides every difference
+            one.mul_(4)
+    processor = hf.Swin2SRImageProcessor(do_pad=False)
+    small = photo.resize((64, 48))
+    values = processor(small, return_tensors="pt")["pixel_values"]
+    folder = place / "image-to-image"
+    export(folder, model, processor, {"pixel_values": values}, ("reconstruction",), 1)
+    with torch.no_grad():
+        levels = model(pixel_values=values).reconstruction[0].clamp(0, 1).numpy()
+    theirs = Pillow.fromarray((np.moveaxis(levels, 0, -1) * 255.0).round().astype(np.uint8))
+    steps = {
+        "version": 1,
+        "inputs": {"pixel_values": [{"step": "image.decode"}, {"step": "image.rescale_normalize", "layout": "NCHW"}]},
+        "outputs": [{"step": "post.image"}],
+    }
+    model_file = (folder / "onnx/model.onnx").read_bytes()
+    made = write_bundle(place / "larger.bundle", model_file, "image-to-image", steps, {})
+    with edge_infer.pipeline(made) as ours:
+        return "image-to-image, Swin2SRForImageSuperResolution", ours(small), theirs
 
 
 class Answers:
@@ -281,9 +333,10 @@ def farthest(ours: Any, theirs: Any) -> float:
     if isinstance(theirs, (list, tuple)):
         pairs = zip(ours, theirs, strict=False)
         return max([farthest(one, other) for one, other in pairs], default=0.0) if len(ours) == len(theirs) else np.inf
-    if hasattr(theirs, "getpixel"):  # a mask, or a depth in 256 greys
-        pixels = np.frombuffer(ours.data, np.uint8).reshape(ours.height, ours.width).astype(int)
-        apart = abs(pixels - np.array(theirs)).max()
+    if hasattr(theirs, "getpixel"):  # a mask, a depth in 256 greys, or a picture
+        wanted = np.array(theirs)
+        pixels = np.frombuffer(ours.data, np.uint8).reshape(wanted.shape).astype(int)
+        apart = abs(pixels - wanted).max()
         return 0.0 if apart <= (1 if set(np.unique(pixels)) - {0, 255} else 0) else np.inf
     if hasattr(theirs, "numpy"):  # a depth
         wanted = theirs.detach().numpy()
@@ -309,7 +362,12 @@ def rows_of() -> list[dict[str, Any]]:
     photo = Image.open(Path(__file__).parents[1] / "examples/faces/astronaut.jpg").resize((451, 300))
     rows = []
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stderr(io.StringIO()):
-        for case, ours, theirs in (*images(Path(name), photo), *texts(Path(name)), *sounds(Path(name))):
+        for case, ours, theirs in (
+            *images(Path(name), photo),
+            pictures(Path(name), photo),
+            *texts(Path(name)),
+            *sounds(Path(name)),
+        ):
             far = farthest(ours, theirs)
             rows.append(
                 {

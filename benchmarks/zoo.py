@@ -2,10 +2,12 @@
 
     python benchmarks/zoo.py [FOLDER] [--only NAME]... [--quick] [--once] [--rows FILE]... [--json] [--write FILE]
 
-FOLDER holds `.onnx`, `.tflite` and `.ort` files; without it `EDGE_INFER_ZOO` names one. Each command runs in a process
+FOLDER holds `.onnx`, `.tflite` and `.ort` files; without it `EDGE_INFER_ZOO` names one. Where it has a README.md with a
+table of digests, files that are not those of the table are refused. Each command runs in a process
 of its own, within four minutes and 8 GB. `--quick` takes six small models. `--write` also writes the table of all
 models as a page of docs/reference; `--rows` takes the models of earlier runs from such a page, or from what `--json`
-printed, and does not run them again.
+printed, and does not run them again; of a model that two of them have, the first file's row counts. So the table can be
+made in parts: each with `--only` and `--write`, at last all of them with `--rows`.
 
 - outcome: `convert` and then `verify`, both with defaults. A refusal counts where onnxruntime or LiteRT alone fail too.
 - time and memory: `convert --calibration` with 64 drawn samples, in its process.
@@ -14,6 +16,7 @@ printed, and does not run them again.
 - smaller: the smallest variant kept, against the source; where it is above 75 %, the first of onnxruntime's
   quantize_dynamic and quantize_static (QDQ, by channel, the same 64 samples) that `verify` passes in the same bundle.
 - reads: the files in TFLite that the readers in Python and JavaScript open.
+- ways: which of `publish`, `slim` with its own test on a bare Python, and `export-page` fails on the bundle.
 """
 
 from __future__ import annotations
@@ -101,6 +104,7 @@ class Row:
         reads: Why a reader does not open the TFLite file, empty where both do.
         tflite: For ONNX, why there is no TFLite file, or the signal-to-noise ratio of its float file in dB.
         verify_s: Seconds of `verify`.
+        ways: Which way out of the bundle failed, and why; empty where none did, None where they were not tried.
     """
 
     name: str
@@ -116,6 +120,7 @@ class Row:
     reads: str = ""
     tflite: str = ""
     verify_s: float | None = None
+    ways: str | None = None
 
     @property
     def is_beside_small(self) -> bool:
@@ -149,6 +154,7 @@ def measure(path: Path, place: Path, *, repeats: bool = True, peers: bool = True
         _sizes(row, path, bundle)
         if repeats:
             row.same = _is_same(path, bundle, place)
+            row.ways = _ways(bundle, place)
         if peers and samples is not None and path.suffix == ".onnx" and (row.smallest or 1) > SMALLER:
             row.peer = _peer(path, bundle, place, samples)
     row.reads = _reads(path, bundle)
@@ -196,7 +202,7 @@ def _samples(path: Path, place: Path) -> Path | None:
         for spec in json.loads(told.out)["inputs"]
     }
     target = place / "samples.npz"
-    np.savez(target, **arrays)
+    np.savez(target, allow_pickle=False, **arrays)
     return target
 
 
@@ -251,6 +257,36 @@ def _is_same(path: Path, bundle: Path, place: Path) -> bool | None:
     with limited.load_on_all():
         done = command("convert", path, "-o", again, "--json", "--force")
     return done.code == 0 and _digests(again) == first
+
+
+def _ways(bundle: Path, place: Path) -> str:
+    """Take a bundle to a device and a page; return which way failed and how, or an empty text."""
+    store, keys, device = place / "store", place / "keys", place / "device"
+    ways: list[tuple[str, list[tuple[str | Path, ...]]]] = [
+        (
+            "publish",
+            [
+                ("store", "keys", "init", store, "--keys", keys),
+                ("publish", bundle, store, "--keys", keys),
+            ],
+        ),
+        ("export-page", [("export-page", bundle, "-o", place / "page")]),
+    ]
+    formats = {one["format"] for one in json.loads((bundle / "manifest.json").read_text())["variants"]}
+    if formats - {"tflite"}:  # LiteRT needs numpy: `slim` says so
+        ways.append(("slim", [("slim", bundle, "-o", device)]))
+    failed = []
+    for name, commands in ways:
+        for arguments in commands:
+            done = command(*arguments)
+            if done.code:
+                failed.append(f"{name}: {_said(done)}")
+                break
+    if device.exists():
+        done = limited.run((sys.executable, "-I", "-S", str(device), "--self-test"), seconds=60)
+        if done.code:
+            failed.append(f"slim --self-test: {_said(done)}")
+    return "; ".join(failed)
 
 
 def _peer(path: Path, bundle: Path, place: Path, samples: Path) -> str:
@@ -336,6 +372,11 @@ def sums(rows: Sequence[Row]) -> list[dict[str, Any]]:
         least("longest convert --calibration, s", max(times, default=0), 180),
         share("few bytes beside the variants", sum(row.is_beside_small for row in made), len(made)),
         share("same bytes in three conversions", sum(bool(row.same) for row in tried), len(tried)),
+        share(
+            "published, exported as a page, and slim where not TFLite alone",
+            sum(row.ways == "" for row in made),
+            sum(row.ways is not None for row in made),
+        ),
         share("smaller by 25 % where onnxruntime is", sum(not row.peer for row in onnx), len(onnx)),
         share("TFLite opened by both readers", sum(not row.reads for row in files), len(files)),
         share(
@@ -383,8 +424,8 @@ def page(rows: Sequence[Row], sum_rows: Sequence[dict[str, Any]], left_out: Sequ
 def table(rows: Sequence[Row]) -> list[str]:
     """Return the lines of a table in Markdown, one for each model."""
     lines = [
-        "| model | kB | outcome | variants kept, share of the source | convert s | MB | beside kB | same | TFLite |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| model | kB | outcome | variants kept, share of source | convert s | MB | beside kB | same | ways | TFLite |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         kept = ", ".join(f"{name} {size / row.source_bytes:.2f}" for name, size in row.variants.items())
@@ -398,6 +439,7 @@ def table(rows: Sequence[Row]) -> list[str]:
             _number(None if row.beside_bytes is None else row.beside_bytes / 1000)
             + ("" if row.is_beside_small else " !"),
             "-" if row.same is None else "yes" if row.same else "NO",
+            "-" if row.ways is None else row.ways.replace("|", "/")[:160] or "yes",
             row.tflite or ("not read" if row.reads else "read" if row.name.endswith(".tflite") else "-"),
         )
         lines.append(f"| {' | '.join(cells)} |")
@@ -422,7 +464,7 @@ def earlier(file: Path, folder: Path) -> list[Row]:
 
 
 def _row_of(cells: Sequence[str], folder: Path) -> Row:
-    name, _, outcome, kept, seconds, peak, beside, same, tflite = cells
+    name, _, outcome, kept, seconds, peak, beside, same, *ways, tflite = cells  # pages before 2026-11-26 have no ways
     row = Row(name.strip("`"), (folder / name.strip("`")).stat().st_size, outcome)
     row.convert_s, row.peak_mb = (None if one == "-" else float(one) for one in (seconds, peak))
     kept, _, row.peer = kept.partition("; onnxruntime: ")
@@ -431,6 +473,7 @@ def _row_of(cells: Sequence[str], folder: Path) -> Row:
     row.smallest = min(map(float, shares.values()), default=None)
     row.beside_bytes = None if beside == "-" else round(float(beside.split()[0]) * 1000)
     row.same = {"yes": True, "NO": False}.get(same)
+    row.ways = {"-": None, "yes": ""}.get(ways[0], ways[0]) if ways else None
     if name.strip("`").endswith(".onnx"):
         row.tflite = "" if tflite == "-" else tflite
     else:
@@ -459,8 +502,14 @@ def main() -> None:
     folder = asked.folder or real_models.folder()
     if folder is None:
         parser.error("name the folder of the models, or set EDGE_INFER_ZOO")
-    rows = [row for file in asked.rows for row in earlier(file, folder)]
-    known = {row.name for row in rows}
+    changed = real_models.foreign(folder)
+    if changed:
+        parser.error(f"not the files of {folder / 'README.md'}, by their sha256: {', '.join(changed)}; copy them anew")
+    known: dict[str, Row] = {}
+    for file in asked.rows:
+        for row in earlier(file, folder):
+            known.setdefault(row.name, row)
+    rows = list(known.values())
     waiting = [path.name for path in real_models.paths(folder) if path.name not in known]
     for path in real_models.paths(folder):
         if path.name in known:

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from edge_infer.monitor.counters import Counters
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.preflight import Preflight, check
-    from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
+    from edge_infer.runtime.session import PreparedCall, Report, Session
+    from edge_infer.runtime.stream import Stream
     from edge_infer.runtime.tuning import tune
     from edge_infer.tasks.pipeline import Pipeline, pipeline, pipeline_async
     from edge_infer.tasks.tabular.expression import Expression, col
@@ -153,7 +154,7 @@ _PLACES = {
     "Session": "runtime.session",
     "StepCache": "chains.cache",
     "StepTiming": "chains.chain",
-    "Stream": "runtime.session",
+    "Stream": "runtime.stream",
     "Tensor": "tensors.tensor",
     "TensorSpec": "tensors.tensor",
     "TextStream": "generation.text_stream",

@@ -57,6 +57,8 @@ crosses a worker or the wire as JSON (`to_json`) and is rebuilt there as the sam
 
 from __future__ import annotations
 
+from math import isfinite
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -93,8 +95,11 @@ class EdgeInferError(Exception):
         return error_from_json, (self.to_json(),)
 
     def to_json(self) -> dict[str, Any]:
-        """Describe this error as the JSON object that the server answers with and workers post."""
-        return {"error": self.message, "code": self.code, "hint": self.hint, "details": self.details}
+        """Describe this error as the JSON object that the server answers with and workers post.
+
+        What JSON does not know among the facts is spelt: `"NaN"`, `"Infinity"`, and anything else as `str` writes it.
+        """
+        return {"error": self.message, "code": self.code, "hint": self.hint, "details": _spelt(self.details)}
 
 
 class BundleError(EdgeInferError):
@@ -306,6 +311,17 @@ def error_from_json(document: dict[str, Any]) -> EdgeInferError:
     error = error_class(str(document.get("error", "unknown error")), hint=str(document.get("hint") or ""))
     error.details = dict(details) if isinstance(details, dict) else {}
     return error
+
+
+def _spelt(value: Any) -> Any:
+    """Return a fact as JSON knows it."""
+    if value is None or isinstance(value, (str, int)):  # and bool
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(name): _spelt(member) for name, member in value.items()}
+    return [_spelt(member) for member in value] if isinstance(value, (list, tuple)) else str(value)
 
 
 def did_you_mean(word: str, choices: list[str]) -> str:

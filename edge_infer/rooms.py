@@ -58,6 +58,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/wasm.py": (_EVERYWHERE, "read with the kernels, which are not there"),
     "chains/build.py": (("page",), "writes bundles for commands"),
     "chains/vectors.py": (("page",), "read when a chain is built and verified, on a host"),
+    "bundle/quality.py": (("device",), "read where variants are compared; a slim folder has one"),
     "bundle/sealed.py": (("page",), "needs the package cryptography, which a page does not bring"),
     "formats/input_files.py": (_EVERYWHERE, "read by commands and converters"),
     "formats/spans.py": (("page",), "read when a delta of a model is written, on a host"),
@@ -65,9 +66,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
     "generation/native.py": (("page",), "native kernels; a page runs the same as WebAssembly"),
     "generation/team.py": (("page",), "threads of the native kernels"),
-    "generation/sequence_vectors.py": (("page",), "read by `edge-infer verify` and converters"),
     "generation/template_limits.py": (("page",), "needs the package jinja2, which a page does not bring"),
-    "generation/vectors.py": (("page",), "read by `edge-infer verify` and converters"),
     "kernels/build.py": (("page",), "compiles the kernels"),
     "kernels/search_library.py": (("page",), "native kernels"),
     "kernels/built": (("page",), "native libraries; `web/src/generation` has the module of text generation"),
@@ -78,7 +77,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "kernels/source": (("page",), "sources of the kernels"),
     "monitor/making.py": (("page",), "makes references on a host, with numpy"),
     "monitor/report.py": (("page",), "writes a page for people, on a host"),
-    "parity/quantization_steps.py": (("page",), "compares integer variants in `edge-infer verify`"),
+    "parity/quantization_steps.py": (_EVERYWHERE, "compares integer variants in `edge-infer verify`"),
     "platform/allocator.py": (_EVERYWHERE, "for commands only"),
     "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
     "platform/guarded.py": (_EVERYWHERE, "for commands only"),
@@ -121,7 +120,7 @@ FOR_COMPILED: tuple[str, ...] = (
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
 #: in the second one, which Python fetches when it first imports one of them, and in the wheel.
-LATER: tuple[str, ...] = ("chains", "generation", "kernels", "monitor", "tasks", "vectors")
+LATER: tuple[str, ...] = ("chains", "compat", "generation", "kernels", "monitor", "parity", "tasks", "vectors")
 
 
 def runs_in(path: str, place: Place) -> bool:

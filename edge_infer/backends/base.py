@@ -87,6 +87,28 @@ class Call(Protocol):
         """Give the buffers back."""
 
 
+class BoundSteps(Protocol):
+    """The steps of one stream over buffers that are used again: made by `Runnable.bind_steps`, used by one thread."""
+
+    def fits(self, feeds: Mapping[str, Array]) -> bool:
+        """Tell whether checked inputs have the shapes of the buffers."""
+
+    def step(self, feeds: Mapping[str, Array]) -> dict[str, Array] | None:
+        """Run one step on the inputs that are not state, and return copies of the outputs that are not.
+
+        None where an output has another shape than its buffer: then nothing has been done.
+
+        Raises:
+            ExecutionError: The engine failed; the state stays as it was.
+        """
+
+    def state(self) -> dict[str, Array]:
+        """Return a copy of the state, by input."""
+
+    def close(self) -> None:
+        """Give the buffers back."""
+
+
 class Runnable(Protocol):
     """A model that an engine has prepared."""
 
@@ -127,6 +149,27 @@ class Runnable(Protocol):
 
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:
         """Make a call with an input buffer of each of these shapes."""
+
+    def bind_steps(
+        self,
+        given: Mapping[str, tuple[int, ...]],  # noqa: ARG002
+        made: Mapping[str, tuple[int, ...]],  # noqa: ARG002
+        state: Mapping[str, str],  # noqa: ARG002
+        first: Mapping[str, Array],  # noqa: ARG002
+    ) -> BoundSteps | None:
+        """Optional: binds buffers for the steps of a stream; None where `run` with kept tensors is as good.
+
+        Args:
+            given: The shape of each input.
+            made: The shape of each output, as a step with these inputs gave it; a state keeps its shape.
+            state: Which output becomes which input.
+            first: The state to go on from, by input.
+
+        Raises:
+            BackendError: The engine cannot bind them; a stream goes on without.
+            MemoryError: There is no room for them.
+        """
+        return None
 
     def keeping_state(self) -> Runnable:
         """Optional: makes a second runnable whose hidden state starts anew and stays from run to run."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING
 
 from edge_infer.backends.base import Availability, Backend, Placement, Runnable
 from edge_infer.errors import BackendUnavailable, InputError, listed
@@ -18,6 +17,7 @@ from edge_infer.tensors.arrays import writable_bytes
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -101,8 +101,8 @@ class ProgramModel(Runnable):
                 results[name] = into[name]
                 targets[name] = writable_bytes(name, into[name], part.dtype, shape)
             else:
-                results[name] = made = Tensor(bytearray(part.dtype.nbytes(shape)), part.dtype, shape)
-                targets[name] = made.data()
+                made = bytearray(part.dtype.nbytes(shape))
+                results[name], targets[name] = Tensor(made, part.dtype, shape), memoryview(made)
         self._image.run_rows({name: _bytes(value) for name, value in feeds.items()}, targets, rows)
         return results
 

@@ -145,14 +145,16 @@ class LiteRTModel(Runnable):
         self._has_run = False
         with _translated(f"load `{variant.file}`", UnsupportedModel):
             self._interpreter = self._make()
-            self._interpreter.allocate_tensors()
+            is_ready = _allocate(self._interpreter)
+            if not is_ready:
+                self._interpreter = self._make()
             self._inputs, self._outputs = _named_details(self._interpreter)
         every = (*self._inputs.items(), *self._outputs.items())
         self._scales = {name: scale for name, detail in every if (scale := _scale(detail))} if is_float else {}
         self.inputs = tuple(_spec(name, detail, name in self._scales) for name, detail in self._inputs.items())
         self.outputs = tuple(_spec(name, detail, name in self._scales) for name, detail in self._outputs.items())
         self.placement = Placement("cpu", threads, ("LiteRT",))
-        self._shapes = {name: tuple(detail["shape"]) for name, detail in self._inputs.items()}
+        self._shapes = {name: tuple(detail["shape"]) for name, detail in self._inputs.items()} if is_ready else {}
 
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
@@ -337,6 +339,21 @@ def _delegating(module: Any, delegates: Sequence[tuple[str, Mapping[str, str]]],
                 hint="install its library, attach its device, and name the library or its path",
             ) from error
     return module.Interpreter(experimental_delegates=loaded, **wishes)
+
+
+def _allocate(interpreter: Any) -> bool:
+    """Plan the memory for the sizes of the file; False where a model with free dimensions does not run with these.
+
+    A free dimension is stored as 1, which is too short for a convolution over frames of sound: the first run sets its
+    size.
+    """
+    try:
+        interpreter.allocate_tensors()
+    except (RuntimeError, ValueError):
+        if any(dim < 0 for one in interpreter.get_input_details() for dim in one["shape_signature"]):
+            return False
+        raise
+    return True
 
 
 def _named_details(interpreter: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from edge_infer.generation.generator import Generator
     from edge_infer.generation.text_stream import TextStream
 
-_COMMANDS = "/clear begins anew, /exit or Ctrl-D ends, Ctrl-C ends an answer"
+_COMMANDS = "/clear begins anew, /exit or Ctrl-D ends, Ctrl-C ends an answer, /help says this"
+_EXITS = ("/exit", "/quit", "/bye")
 
 
 @click.command()
@@ -43,9 +44,12 @@ def chat(source: str, system: str | None, as_json: bool, **given: Any) -> None:
         if is_terminal:
             output.talk(f"{generator!r}\n{_COMMANDS}")
         talk = list(opening)
-        while (message := output.ask("> ")) is not None and message.strip() != "/exit":
+        while (message := output.ask("> ")) is not None and message.strip() not in _EXITS:
             if message.strip() == "/clear":
                 talk = list(opening)
+                continue
+            if message.strip() == "/help":
+                output.talk(_COMMANDS)
                 continue
             if not message.strip():
                 continue

@@ -68,7 +68,7 @@ def embed(
         write_file(Path(target), write_tensors({"vectors": tensor}))
     else:
         lines = [
-            json.dumps({"text": text, "vector": vector.tolist()}, ensure_ascii=False)
+            json.dumps({"text": text, "vector": output.finite(vector.tolist())}, ensure_ascii=False, allow_nan=False)
             for text, vector in zip(given, vectors, strict=True)
         ]
         if target is None:

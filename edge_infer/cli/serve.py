@@ -13,7 +13,7 @@ import click
 
 from edge_infer.cli import output
 from edge_infer.cli.options import require_extra
-from edge_infer.errors import BundleError
+from edge_infer.errors import BundleError, listed
 from edge_infer.platform.host import cache_folder
 from edge_infer.platform.systemd import Watchdog, answers, notify
 from edge_infer.server.options import ServeOptions, declared
@@ -73,8 +73,10 @@ def _declared_options(command: Callable[..., None]) -> Callable[..., None]:
 def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> None:
     """Serve bundles over HTTP: inference, the files, and a page for each model.
 
-    A BUNDLE is a folder, a .zip, or a bare .onnx or .tflite file; without one, every *.bundle in this folder. Bundles
-    of one name are versions of one model. A STORE is a folder or URL of signed versions, or STORE/MODEL: its newest
+    A BUNDLE is a folder, a .zip, or a bare .onnx or .tflite file; without one, every *.bundle in this folder. A folder
+    of the Hugging Face Hub with config.json and onnx/model.onnx is served as it is, by its own name. The name of
+    others in URLs is that of their manifest: what `convert --name` said, else the name of the model's file. Bundles of
+    one name are versions of one model. A STORE is a folder or URL of signed versions, or STORE/MODEL: its newest
     versions are pulled, tried, served, and followed. A store in a folder is also hosted for devices and pages, under
     /store/; what they report is shown at /fleet. An INDEX is a folder that `edge-infer index build` made: it is
     searched at /v2/indexes/NAME/search, by texts where the model that it was built by is served too.
@@ -150,7 +152,8 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
         # The service is alive as long as its event loop answers; asked from a thread, as any client would.
         notify("READY=1")
         watchdogs.append(Watchdog(lambda: answers(f"{url}/v2/health/live")))
-        what = ", ".join([*models, *(f"the index {name}" for name in searched)]) or "no model"
+        named = (_called(name, paths) for name, paths in models.items())
+        what = ", ".join([*named, *(f"the index {name}" for name in searched)]) or "no model"
         also = f" and {outside}" if outside else ""
         output.talk(f"Serving {url}{also} ({what}); Ctrl-C stops")
         if not (models or searched):
@@ -212,6 +215,12 @@ def limits_of(options: ServeOptions) -> Limits:
         is_lazy=options.lazy,
         text=TextLimits(options.slots, options.context),
     )
+
+
+def _called(name: str, paths: list[Path]) -> str:
+    """Name a model, and its bundles where theirs is another name."""
+    places = [path.resolve() for path in paths]
+    return name if all(place.stem == name for place in places) else f"{name} of {listed([one.name for one in places])}"
 
 
 def _sorted(sources: tuple[str, ...]) -> tuple[list[Path], list[str], list[Path]]:

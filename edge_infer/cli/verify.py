@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edge_infer.backends.registry import backend_names, get_backend
+from edge_infer.backends.registry import get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import bisect, judged_way, other_way, show
+from edge_infer.cli.engines import engines_for
 from edge_infer.cli.judge import Judge, Row
 from edge_infer.cli.on_host import verify_there
 from edge_infer.cli.verify_chain import verify_chain
 from edge_infer.cli.verify_generation import verify_generation
-from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
+from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel
 from edge_infer.formats.input_files import read_inputs
-from edge_infer.generation.encoder_decoder import sequence_definition
 from edge_infer.generation.sequence_vectors import has_sequences
 from edge_infer.parity.comparison import worst_of
 from edge_infer.parity.verdict import Limits
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     Outputs = list[dict[str, Tensor]]
 
-# What only engines in a page have: they run in a real browser.
-_IN_PAGE = ("wasm", "webgpu")
 # The precision of most bits first.
 _BY_BITS = ("fp32", "fp16", "int8", "mixed", "int4")
 
@@ -121,7 +119,8 @@ def verify(
 
     A model that generates text is asked the prompts of its vectors: the chat template must render the same text, the
     tokenizer give the same tokens, and the same new tokens must come out, the most likely ones and sampled ones. Of
-    Whisper and T5 the first logits must be near, and the most likely tokens the same where they lead clearly.
+    Whisper and T5 the first logits must be near, and the most likely tokens the same where they lead clearly, on each
+    engine that --backend or --device chooses.
 
     With --host the variants run on another machine, which ssh reaches with a key: it needs Python 3.11 and nothing
     else, gets what `slim` makes, in a folder for this time only, and its answers are judged here.
@@ -161,14 +160,13 @@ def verify(
         refused = [flag for flag, value in given.items() if value]
         sys.exit(verify_chain(bundle, device, backends, refused, as_json=as_json))
     wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
-    if has_sequences(bundle.manifest) and not variants:
-        encoders = sequence_definition(bundle.manifest).encoders
-        wanted = [variant for variant in wanted if variant.id in encoders]
     if has_sequences(bundle.manifest) or all(variant.format == "decoder" for variant in wanted):
-        given = {"--backend": backends, "--input": inputs, "--bisect": is_bisected, "--device": device != "auto"}
-        given |= {"--host": host}
+        # An encoder and a decoder run on engines, all others by kernels of our own.
+        engines = {} if has_sequences(bundle.manifest) else {"--backend": backends, "--device": device != "auto"}
+        given = {**engines, "--input": inputs, "--bisect": is_bisected, "--host": host}
         given |= {"--atol, --rtol, --min-sqnr, --min-cosine or --min-top1": limits.is_set}
-        sys.exit(verify_generation(bundle, wanted, [flag for flag, value in given.items() if value], as_json=as_json))
+        refused = [flag for flag, value in given.items() if value]
+        sys.exit(verify_generation(bundle, variants, backends, device, refused, as_json=as_json))
     wanted = [variant for variant in wanted if variant.format != "decoder"]
     truth, examples = _given(bundle, inputs) if inputs else ("the fp32 source", bundle.examples())
     if not examples:
@@ -180,7 +178,7 @@ def verify(
     in_pages: list[PipelineRow] = []
     if host is not None:
         rows = verify_there(Judge(bundle, host, examples, limits, is_given=bool(inputs)), host, wheel, wanted)
-    for name in [] if host is not None else _engines(backends, device, wanted):
+    for name in [] if host is not None else engines_for(backends, device, wanted):
         fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]
         with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
             work = _run_in_page if get_backend(name).page_devices else _run_here
@@ -220,7 +218,7 @@ def verify(
     judged = [row for row in rows if row.verdict != "skip"]
     output.talk(
         f"{len(judged) - len(failed)} of {len(judged)} agree with {truth} on "
-        + ("the input" if inputs else f"{len(examples)} golden examples")
+        + ("the input" if inputs else "1 golden example" if len(examples) == 1 else f"{len(examples)} golden examples")
         + ("" if not failed else f"; {len(failed)} disagree")
         + ("" if len(judged) == len(rows) else f"; {len(rows) - len(judged)} cannot run there")
     )
@@ -299,30 +297,6 @@ def _gives(bundle: Bundle, variant: Variant, feeds: Mapping[str, Tensor], wanted
     except EdgeInferError:
         return False
     return all(name in found and found[name].tolist() == value.tolist() for name, value in wanted.items())
-
-
-def _engines(asked: Sequence[str], device: str, wanted: list[Variant]) -> list[str]:
-    """Return the engines to run on: those asked for, else all here that users run, and that have the device."""
-    formats = {variant.format for variant in wanted}
-    kind = device.partition(":")[0]
-    names = list(asked)
-    if not names and device in _IN_PAGE:
-        engines = [get_backend(name) for name in backend_names()]
-        names = [one.name for one in engines if device in one.page_devices and formats.intersection(one.formats)]
-    elif not names:
-        states = {name: get_backend(name).availability() for name in backend_names()}
-        names = [name for name, state in states.items() if state.ready and kind in ("auto", *state.devices)]
-        names = [name for name in names if formats.intersection(get_backend(name).formats)]
-        # The reference is slow and no user runs it: it is taken by its name, or where nothing else reads the variants.
-        names = [name for name in names if not get_backend(name).is_reference] or names
-    for name in names:
-        if not formats.intersection(get_backend(name).formats):
-            raise InputError(f"Backend `{name}` reads {listed(list(get_backend(name).formats))}, none of the variants")
-    if not names:
-        raise InputError(
-            f"No engine here reads {listed(sorted(formats))} on device `{device}`", hint="edge-infer backends"
-        )
-    return names
 
 
 def _bisected(

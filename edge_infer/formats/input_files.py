@@ -110,7 +110,9 @@ def read_image(path: Path, spec: TensorSpec) -> np.ndarray:
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert(_MODES[channels]), np.uint8)
-    except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        raise InputError(f"`{path}` is an image of too many pixels", hint="remove it, or save it smaller") from error
+    except (OSError, UnidentifiedImageError, ValueError) as error:
         raise InputError(f"`{path}` cannot be read as an image: {error}", hint="remove it, or save it again") from error
     sample = pixels.reshape(*pixels.shape[:2], channels)
     sample = np.moveaxis(sample, 2, 0) if axis == 1 else sample

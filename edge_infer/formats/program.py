@@ -12,13 +12,17 @@ from __future__ import annotations
 import json
 from math import prod
 from struct import unpack_from
-from typing import Any, NamedTuple
 
 from edge_infer.errors import UnsupportedModel
 from edge_infer.formats import wasm
 from edge_infer.kernels.declarations import ABI, BINARY, KERNELS, UNARY
 from edge_infer.kernels.extents import alignment, are_apart, extents
+from edge_infer.platform.records import Record
 from edge_infer.tensors.dtypes import DType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: The name of the custom section.
 SECTION = "edge_infer.program"
@@ -39,7 +43,7 @@ _ALSO_WRITTEN = {"quantize_rows": ("parameters",)}
 _ENUMERATED = {"unary_float": ("operation", len(UNARY)), "binary_float": ("operation", len(BINARY))}
 
 
-class ProgramTensor(NamedTuple):
+class ProgramTensor(Record):
     """An input or output of a program.
 
     Attributes:
@@ -59,7 +63,7 @@ class ProgramTensor(NamedTuple):
     zero: int = 0
 
 
-class ProgramState(NamedTuple):
+class ProgramState(Record):
     """Memory that a run leaves for the next one.
 
     Attributes:
@@ -73,7 +77,7 @@ class ProgramState(NamedTuple):
     initial: int
 
 
-class Program(NamedTuple):
+class Program(Record):
     """The calls of a compiled model and the memory that they need.
 
     Attributes:
@@ -132,7 +136,7 @@ def _tensor(tensor: ProgramTensor) -> dict[str, Any]:
     return {**found, "scale": tensor.scale, "zero": tensor.zero} if tensor.scale else found
 
 
-class CompiledModel(NamedTuple):
+class CompiledModel(Record):
     """The contents of a compiled model's file beside its code.
 
     Attributes:
@@ -144,7 +148,7 @@ class CompiledModel(NamedTuple):
     constants: bytes | memoryview
 
 
-class CallArguments(NamedTuple):
+class CallArguments(Record):
     """The arguments of one call: places of tensors in bytes, integers, floats, each by name."""
 
     tensors: dict[str, int]

@@ -29,6 +29,7 @@ def _halves() -> tuple[float, ...]:
 
 
 _FACTORS = _factors()
+_F13, _F12, _F11, _F10, _F9, _F8, _F7, _F6, _F5, _F4, _F3, _F2, _F1, _F0 = _FACTORS
 _HALVES = _halves()
 _ODD = tuple(1.0 / odd for odd in range(25, 0, -2))
 
@@ -42,10 +43,10 @@ def exp(x: float) -> float:
         return 0.0
     k = int(-x * INVERSE_LN2 + 0.5)
     r = (x + k * LN2_HIGH) + k * LN2_LOW
-    total = _FACTORS[0]
-    for factor in _FACTORS[1:]:
-        total = total * r + factor
-    return total * _HALVES[k]
+    # Written out: a loop takes 1.5 times as long, and a draw asks for 64 of them.
+    total = ((((_F13 * r + _F12) * r + _F11) * r + _F10) * r + _F9) * r + _F8
+    total = ((((total * r + _F7) * r + _F6) * r + _F5) * r + _F4) * r + _F3
+    return (((total * r + _F2) * r + _F1) * r + _F0) * _HALVES[k]
 
 
 def log(x: float) -> float:

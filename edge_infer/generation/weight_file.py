@@ -22,7 +22,7 @@ from edge_infer.generation.config import BLOCK, DecoderConfig
 from edge_infer.kernels import decoder_words as words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 Encoding = Literal["f32", "f16", "int8", "int4"]
 _BITS: dict[str, int] = {"f32": 32, "f16": 16, "int8": 8, "int4": 4}
@@ -189,7 +189,10 @@ def tensor_shapes(config: DecoderConfig) -> dict[str, tuple[tuple[int, ...], boo
 
 
 def write_weight_file(
-    path: str | os.PathLike[str], config: DecoderConfig, tensors: Iterable[tuple[str, Encoded]]
+    path: str | os.PathLike[str],
+    config: DecoderConfig,
+    tensors: Iterable[tuple[str, Encoded]],
+    done: Callable[[], None] = lambda: None,
 ) -> None:
     """Write a weight file whole or not at all. The same tensors in the same order give the same bytes.
 
@@ -197,6 +200,7 @@ def write_weight_file(
         path: Where to write it.
         config: Of the decoder.
         tensors: Every tensor by its name in `generation.config`; optional ones may be absent.
+        done: Called after each tensor that was written.
 
     Raises:
         InputError: A tensor is missing, unknown, there twice, or not of the configuration's shape.
@@ -220,11 +224,15 @@ def write_weight_file(
         if tensor.scales is not None:
             blocks = (tensor.shape[0], tensor.shape[1] // BLOCK)
             chunks.append((f"{name}.scales", "F16", blocks, tensor.scales))
-    _write(Path(path), config, given, chunks)
+    _write(Path(path), config, given, chunks, done)
 
 
 def _write(
-    path: Path, config: DecoderConfig, given: Mapping[str, Encoded], chunks: list[tuple[str, str, tuple[int, ...], Any]]
+    path: Path,
+    config: DecoderConfig,
+    given: Mapping[str, Encoded],
+    chunks: list[tuple[str, str, tuple[int, ...], Any]],
+    done: Callable[[], None],
 ) -> None:
     count = len(words.FIELDS) + 3 * len(words.TENSORS) + config.layers * words.LAYER_WORDS
     header: dict[str, Any] = {"__metadata__": {"decoder": json.dumps(config.to_json(), separators=(",", ":"))}}
@@ -256,6 +264,7 @@ def _write(
             for name, _, _, data in chunks:
                 file.write(bytes(base + places[name] - file.tell()))
                 file.write(memoryview(data).cast("B"))
+                done()
             file.write(bytes(base + reached - file.tell()))
             file.flush()
             os.fsync(file.fileno())

@@ -5,7 +5,8 @@
 Those of compiled models are `kernels.wasm` and `linux_*.so`, of `source/*.c`. Those of text generation are
 `generation.wasm`, `generation-threads.wasm` and `generation_linux_*.so`, of `source/generation/*.c`, those of the
 search in an index `vectors.wasm` and `vectors_linux_*.so`, of `source/vectors/*.c`; the page's package has copies of
-these modules.
+these modules. `dot.wasm` has the int8 convolution once more, for processors with a dot product of bytes: the linker
+puts it into the file of a model.
 
 The compiler is `zig cc`, which builds for every target on any host. The libraries use no C library, so one file serves
 glibc and musl alike. The same sources and the same compiler give the same bytes.
@@ -30,6 +31,8 @@ SOURCE, BUILT = _HERE / "source", _HERE / "built"
 TARGETS: dict[str, tuple[str, ...]] = {
     "kernels.wasm": ("-target", "wasm32-freestanding", "-mcpu=generic+simd128", "-Wl,--no-entry",
                      "-Wl,-z,stack-size=16384", "-Wl,--export=__heap_base"),
+    "dot.wasm": ("-target", "wasm32-freestanding", "-mcpu=generic+simd128+relaxed_simd", "-Wl,--no-entry",
+                 "-Wl,-z,stack-size=64", "-Wl,--import-memory"),
     "linux_x86_64.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64"),
     "linux_x86_64_v3.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v3"),
     "linux_aarch64.so": ("-target", "aarch64-linux-none", "-mcpu=generic"),
@@ -98,6 +101,7 @@ LIBRARIES: dict[str, Library] = {
         ("vectors_abi", "vectors_scan", "vectors_differ", "vectors_select"),
         _PAGE / "vectors",
     ),
+    "dot": Library(SOURCE / "dot", ("convolution_int8", "is_exact")),
     "": Library(SOURCE, (*KERNELS,)),
 }
 

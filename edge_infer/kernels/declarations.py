@@ -22,24 +22,21 @@ Layouts, with `round_up(n, m)` for the next multiple of `m`:
 
 from __future__ import annotations
 
-from typing import NamedTuple
 
+class Kernel:
+    """The arguments of a kernel by kind, in their order: tensors, integers, floats.
 
-class Kernel(NamedTuple):
-    """The arguments of a kernel by kind, in their order: tensors, integers, floats."""
+    Attributes:
+        words: The number of 32-bit words of a call's arguments.
+    """
 
-    tensors: tuple[str, ...]
-    integers: tuple[str, ...]
-    floats: tuple[str, ...] = ()
+    __slots__ = ("floats", "integers", "tensors", "words")
 
-    @property
-    def words(self) -> int:
-        """The number of 32-bit words of a call's arguments."""
-        return len(self.tensors) + len(self.integers) + len(self.floats)
-
-
-def _kernel(tensors: str, integers: str, floats: str = "") -> Kernel:
-    return Kernel((*tensors.split(),), (*integers.split(),), (*floats.split(),))
+    def __init__(self, tensors: str, integers: str, floats: str = "") -> None:
+        self.tensors = (*tensors.split(),)
+        self.integers = (*integers.split(),)
+        self.floats = (*floats.split(),)
+        self.words = len(self.tensors) + len(self.integers) + len(self.floats)
 
 
 _WINDOW = """batch input_height input_width input_channels output_height output_width output_channels
@@ -62,95 +59,93 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "prelu"
 #: Every kernel by its name. Without a suffix the rounding is XNNPACK's (float multiplier, half to even); `_fixed` is
 #: TFLite's fixed point: twice rounded, or once where `single` is 1 (LiteRT's reference FULLY_CONNECTED).
 KERNELS: dict[str, Kernel] = {
-    "convolution_int8": _kernel(
+    "convolution_int8": Kernel(
         "input weights bias multipliers output scratch", _WINDOW + "input_zero output_zero low high weights_zero"
     ),
-    "convolution_int8_fixed": _kernel(
+    "convolution_int8_fixed": Kernel(
         "input weights bias multipliers shifts output scratch",
         _WINDOW + "input_zero output_zero low high weights_zero single",
     ),
-    "depthwise_int8": _kernel(
+    "depthwise_int8": Kernel(
         "input weights bias multipliers output scratch", _WINDOW + "input_zero output_zero low high weights_zero"
     ),
-    "depthwise_int8_fixed": _kernel(
+    "depthwise_int8_fixed": Kernel(
         "input weights bias multipliers shifts output scratch", _WINDOW + "input_zero output_zero low high weights_zero"
     ),
     # Of int8 that `quantize_rows` made of floats: `parameters` are a scale and a zero point for each sample.
-    "convolution_hybrid": _kernel("input weights bias multipliers parameters output scratch", _WINDOW, "low high"),
-    "convolution_float": _kernel("input weights bias output scratch", _WINDOW, "low high"),
-    "depthwise_float": _kernel("input weights bias output", _WINDOW, "low high"),
-    "average_pool_int8": _kernel("input output", _WINDOW + "low high"),
-    "average_pool_uint8": _kernel("input output", _WINDOW + "low high"),
-    "max_pool_int8": _kernel("input output", _WINDOW + "low high"),
-    "average_pool_float": _kernel("input output", _WINDOW, "low high"),
-    "max_pool_float": _kernel("input output", _WINDOW, "low high"),
-    "mean_int8": _kernel("input output", "outer reduced inner input_zero output_zero", "multiplier"),
-    "mean_int8_fixed": _kernel("input output", "outer reduced inner input_zero output_zero multiplier shift"),
-    "mean_float": _kernel("input output", "outer reduced inner"),
-    "add_int8": _kernel(
+    "convolution_hybrid": Kernel("input weights bias multipliers parameters output scratch", _WINDOW, "low high"),
+    "convolution_float": Kernel("input weights bias output scratch", _WINDOW, "low high"),
+    "depthwise_float": Kernel("input weights bias output", _WINDOW, "low high"),
+    "average_pool_int8": Kernel("input output", _WINDOW + "low high"),
+    "average_pool_uint8": Kernel("input output", _WINDOW + "low high"),
+    "max_pool_int8": Kernel("input output", _WINDOW + "low high"),
+    "average_pool_float": Kernel("input output", _WINDOW, "low high"),
+    "max_pool_float": Kernel("input output", _WINDOW, "low high"),
+    "mean_int8": Kernel("input output", "outer reduced inner input_zero output_zero", "multiplier"),
+    "mean_int8_fixed": Kernel("input output", "outer reduced inner input_zero output_zero multiplier shift"),
+    "mean_float": Kernel("input output", "outer reduced inner"),
+    "add_int8": Kernel(
         "first second output",
         _BROADCAST + "first_multiplier second_multiplier bias shift output_zero low high",
     ),
-    "add_int8_fixed": _kernel(
+    "add_int8_fixed": Kernel(
         "first second output",
         _BROADCAST
         + """first_zero second_zero output_zero first_multiplier first_shift second_multiplier second_shift
         output_multiplier output_shift subtract low high""",
     ),
-    "multiply_int8": _kernel(
+    "multiply_int8": Kernel(
         "first second output", _BROADCAST + "first_zero second_zero output_zero low high", "multiplier"
     ),
-    "multiply_int8_fixed": _kernel(
+    "multiply_int8_fixed": Kernel(
         "first second output", _BROADCAST + "first_zero second_zero output_zero multiplier shift low high"
     ),
-    "binary_float": _kernel("first second output", _BROADCAST + "operation", "low high"),
-    "unary_float": _kernel("input output", "count operation", "alpha low high"),
-    "table_int8": _kernel("input output table", "count"),
-    "softmax_int8": _kernel("input output table", "rows columns output_zero output_bytes", "output_scale"),
-    "softmax_int8_fixed": _kernel("input output table", "rows columns output_bytes"),
-    "softmax_float": _kernel("input output", "rows columns is_log", "beta"),
-    "copy": _kernel(
+    "binary_float": Kernel("first second output", _BROADCAST + "operation", "low high"),
+    "unary_float": Kernel("input output", "count operation", "alpha low high"),
+    "table_int8": Kernel("input output table", "count"),
+    "softmax_int8": Kernel("input output table", "rows columns output_zero output_bytes", "output_scale"),
+    "softmax_int8_fixed": Kernel("input output table", "rows columns output_bytes"),
+    "softmax_float": Kernel("input output", "rows columns is_log", "beta"),
+    "copy": Kernel(
         "input output",
         """size_0 size_1 size_2 size_3 size_4 input_0 input_1 input_2 input_3 input_4
         output_0 output_1 output_2 output_3 output_4 block""",
     ),
-    "fill": _kernel("output", "count value bytes"),
-    "flip_sign": _kernel("input output", "count"),
-    "quantize_float": _kernel("input output", "count zero low high", "scale"),
-    "quantize_float_fixed": _kernel("input output", "count zero low high", "scale"),
-    "requantize": _kernel(
+    "fill": Kernel("output", "count value bytes"),
+    "flip_sign": Kernel("input output", "count"),
+    "quantize_float": Kernel("input output", "count zero low high", "scale"),
+    "quantize_float_fixed": Kernel("input output", "count zero low high", "scale"),
+    "requantize": Kernel(
         "input output", "count input_bytes output_bytes input_zero output_zero multiplier shift low high"
     ),
     # Kind 0 as XNNPACK does, 1 and 2 as TFLite: symmetric, and with a zero point. 1 byte is int8, 4 are floats.
-    "quantize_rows": _kernel("input output parameters", "rows columns kind output_bytes"),
-    "dequantize_int8": _kernel("input output", "count zero", "scale"),
-    "resize_nearest": _kernel("input output", _RESIZE + " element_bytes"),
-    "resize_bilinear_float": _kernel("input output", _RESIZE),
-    "resize_bilinear_int8": _kernel("input output", _RESIZE),
-    "resize_bilinear_int8_fixed": _kernel("input output", _RESIZE),
+    "quantize_rows": Kernel("input output parameters", "rows columns kind output_bytes"),
+    "dequantize_int8": Kernel("input output", "count zero", "scale"),
+    "resize_nearest": Kernel("input output", _RESIZE + " element_bytes"),
+    "resize_bilinear_float": Kernel("input output", _RESIZE),
+    "resize_bilinear_int8": Kernel("input output", _RESIZE),
+    "resize_bilinear_int8_fixed": Kernel("input output", _RESIZE),
     # Over a sequence [batch, steps, inputs]. Weights are [4, cells, inputs] and [4, cells, cells], the gates in the
     # order of `_GATES`; `hidden` [batch, cells] and `cell` (int16 or float) are kept from run to run.
-    "lstm_int8": _kernel(
+    "lstm_int8": Kernel(
         "input output hidden cell weights recurrent bias recurrent_bias scratch",
         f"batch steps inputs cells {_GATE_SCALES} hidden_multiplier hidden_shift hidden_zero cell_bits clip",
     ),
-    "lstm_float": _kernel(
-        "input output hidden cell weights recurrent bias scratch", "batch steps inputs cells", "clip"
-    ),
+    "lstm_float": Kernel("input output hidden cell weights recurrent bias scratch", "batch steps inputs cells", "clip"),
     # `state` [batch, filters, memory] is kept from run to run, and of as many bytes as `times` [filters, memory].
-    "svdf_int8": _kernel(
+    "svdf_int8": Kernel(
         "input output state features times bias",
         """batch inputs filters rank memory input_zero output_zero state_zero state_bytes
         feature_multiplier feature_shift time_multiplier time_shift""",
     ),
     # `nodes` are three words each, `votes` two, as trees.c says; `roots` are the first nodes of the trees.
-    "trees": _kernel("input output nodes votes roots base scratch", "rows columns targets node_count vote_count trees"),
-    "arg_max": _kernel("input output", "rows columns is_lowest"),
+    "trees": Kernel("input output nodes votes roots base scratch", "rows columns targets node_count vote_count trees"),
+    "arg_max": Kernel("input output", "rows columns is_lowest"),
     # Kind 0 by the sum of sizes, 1 by the length, 2 by the largest size.
-    "normalize_rows": _kernel("input output", "rows columns kind"),
-    "distances": _kernel("input points output", "rows columns count"),
-    "pair_votes": _kernel("input sigmoids output scratch", "rows classes has_probabilities"),
-    "gather": _kernel("input positions output", "outer rows count block"),
+    "normalize_rows": Kernel("input output", "rows columns kind"),
+    "distances": Kernel("input points output", "rows columns count"),
+    "pair_votes": Kernel("input sigmoids output scratch", "rows classes has_probabilities"),
+    "gather": Kernel("input positions output", "outer rows count block"),
 }
 
 #: Raised where a kernel's arguments or layouts change: a program and a library of other numbers do not fit.

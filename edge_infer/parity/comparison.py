@@ -64,6 +64,7 @@ class Parity(NamedTuple):
             one does not.
         lost: The worst slice of which nothing is left, such as `y[:, 7]`; empty where there is none.
         lost_slices: How many such slices there are.
+        is_zero: Whether this is an output of floats whose reference is 0 everywhere, of which equal results say little.
     """
 
     max_err: float
@@ -76,6 +77,7 @@ class Parity(NamedTuple):
     probability_err: float = inf
     lost: str = ""
     lost_slices: int = 0
+    is_zero: bool = False
 
 
 class Verdict(NamedTuple):
@@ -230,6 +232,7 @@ class _Sums:
             0.0,
             self.largest * self.unit if is_probability else inf,
             *lost,
+            is_zero=bool(self.count) and not self.signal,
         )
 
 
@@ -324,11 +327,11 @@ def _lost_slices(name: str, references: list[Any], results: list[Any], whole: _S
     is_probability = (smallest >= 0) & (largest <= 1)
     share = numpy.sqrt(energies * len(energies) / max(whole.signal, 1e-300))
     counts = numpy.where(is_probability, largest >= SLICE_MIN_PROBABILITY, share >= SLICE_MIN_SHARE)
-    ratio = noise / numpy.maximum(energies, 1e-300)
-    lost = counts & (ratio > 10 ** (-SLICE_MIN_SQNR_DB / 10))
+    lost = counts & (noise > energies * 10 ** (-SLICE_MIN_SQNR_DB / 10))
     if not lost.any():
         return "", 0
-    index = int(numpy.argmax(numpy.where(lost, ratio, 0)))
+    # A slice of zeros has no ratio, and none counts.
+    index = int(numpy.argmax(numpy.divide(noise, energies, out=numpy.zeros_like(energies), where=lost)))
     return f"{name}[{':, ' * chosen}{index}]", int(lost.sum())
 
 

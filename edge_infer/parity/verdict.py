@@ -35,6 +35,10 @@ _MARGIN, _MARGIN_STEPS, _MARGIN_SHARE = 4.0, 2, 0.05
 #: What counts as the same SQNR on the same engine: above it another file, processor or version computes.
 _SAME_DB = 0.25
 _WORDS = ("ok", "warn", "fail")
+_EMPTY = Verdict("warn", "nothing was compared: the source gives it without elements in every example")
+_ZERO = Verdict("warn", "little was compared: the source gives 0 everywhere in every example")
+#: Below this SQNR noise has half of the energy of what is compared, however small both are as probabilities.
+_BLIND_SQNR_DB = 3.0
 
 
 class Limits(NamedTuple):
@@ -126,6 +130,8 @@ def judge_outputs(
 ) -> Verdict:
     """Judge each output by itself, and return the worst verdict, with the output's name where there are several.
 
+    Equal outputs of which no element was compared, or only zeros, are a warning: a wrong file may give them too.
+
     Args:
         parities: What `compare_outputs` measured.
         precision: What the weights are stored in: `fp32`, `fp16`, or an integer or mixed one.
@@ -137,9 +143,12 @@ def judge_outputs(
         return judge(Parity(0.0, inf, 1.0, 1.0, 0), precision)
     worst = Verdict("ok", "")
     for name, parity in parities.items():
-        if not parity.values:
-            continue
-        verdict = _judged(parity, precision, (known or {}).get(name), tightens=tightens)
+        verdict = _judged(parity, precision, (known or {}).get(name), tightens=tightens) if parity.values else _EMPTY
+        if parity.is_zero and verdict.word == "ok":
+            verdict = _ZERO
+        elif verdict.word == "ok" and parity.sqnr_db < _BLIND_SQNR_DB and isfinite(parity.probability_err):
+            why = "its probabilities are so near 0 in every example that noise is as large"
+            verdict = Verdict("warn", f"little was compared: {why} (SQNR {parity.sqnr_db:.1f} dB)")
         if _WORDS.index(verdict.word) > _WORDS.index(worst.word):
             reason = f"`{name}`: {verdict.reason}" if len(parities) > 1 else verdict.reason
             worst = Verdict(verdict.word, reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import invalidate_caches
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,8 @@ class LaterRooms:
         with tarfile.open(fileobj=io.BytesIO(fetch(self._url))) as archive:
             archive.extractall(self._folder, filter="data")
         sys.meta_path.remove(self)
-        invalidate_caches()
+        # `importlib.invalidate_caches()` would import `importlib.metadata`, which takes a second in a page.
+        sys.path_importer_cache.clear()
         return PathFinder.find_spec(name, path)  # type: ignore[arg-type]  # the package's __path__
 
 

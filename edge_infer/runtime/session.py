@@ -6,11 +6,10 @@ A session's `run` may be called from any thread; a prepared call or a stream bel
 from __future__ import annotations
 
 from edge_infer.backends.registry import get_backend
-from edge_infer.errors import InputError, UnsupportedError, did_you_mean, listed
+from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.platform import host
 from edge_infer.platform.records import Record
 from edge_infer.tensors.arrays import InputChecker, check_target, has_numpy, present
-from edge_infer.tensors.tensor import Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.options import LoadOptions
     from edge_infer.runtime.selection import Choice
+    from edge_infer.runtime.stream import Stream
     from edge_infer.tensors.tensor import Array, TensorSpec
 
     #: Called with the inputs and the outputs of a run by name.
@@ -156,15 +156,21 @@ class Session:
             keep = self._check_places(names, into or {}, keep)
         if not names:
             return {}
-        if self._lock is None:
-            results = (self._runnable or self._closed()).run(feeds, names, into or {}, keep)
-        else:
-            with self._lock:
-                results = (self._runnable or self._closed()).run(feeds, names, into or {}, keep)
-        found = present(results, self._arrays)
+        found = self._run_checked(feeds, names, into or {}, keep)
         for observer in self._observers:
             observer(feeds, _on_host(found))
         return found
+
+    def _run_checked(
+        self, feeds: dict[str, Array], names: list[str], into: Mapping[str, Array], keep: Collection[str]
+    ) -> dict[str, Array]:
+        """Run what was checked already."""
+        if self._lock is None:
+            results = (self._runnable or self._closed()).run(feeds, names, into, keep)
+        else:
+            with self._lock:
+                results = (self._runnable or self._closed()).run(feeds, names, into, keep)
+        return present(results, self._arrays)
 
     def observe(self, observer: Observer) -> None:
         """Show the inputs and outputs of each later `run` and `run_async` to a function, such as counters of drift.
@@ -251,6 +257,8 @@ class Session:
             InputError: A name is unknown, a state of free shape has no initial value, or the model has no state that is
                 known.
         """
+        from edge_infer.runtime.stream import Stream
+
         pairs = self.state_pairs if state is None else dict(state)
         if not pairs and not self.has_hidden_state:
             raise InputError(
@@ -387,97 +395,6 @@ class PreparedCall:
         if not self._is_closed:
             self._is_closed = True
             self._call.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Stream:
-    """Runs of a model that carry state from step to step inside the engine; made by `Session.stream`."""
-
-    def __init__(
-        self, session: Session, state: dict[str, str], initial: dict[str, Any], *, owns_session: bool = False
-    ) -> None:
-        self._session = session
-        self._owns_session = owns_session
-        self._state = state
-        self._outputs = [spec.name for spec in session.outputs]
-        specs = {spec.name: spec for spec in session.inputs}
-        self._held: dict[str, Any] = {}
-        self._own: list[Tensor] = []  # what this stream has made: the caller's own tensors are not its to close
-        self._is_closed = False
-        for name in state.values():
-            spec = specs[name]
-            if name in initial:
-                self._held[name] = initial.pop(name)
-            elif spec.is_fixed:
-                shape = tuple(int(dim) for dim in spec.shape)
-                self._held[name] = Tensor(bytes(spec.dtype.nbytes(shape)), spec.dtype, shape)
-            else:
-                raise InputError(
-                    f"State `{name}` has the free shape {spec}, expected an initial value",
-                    hint=f'session.stream(..., initial={{"{name}": ...}})',
-                    input=name,
-                )
-        if initial:
-            self.close()
-            raise InputError(
-                f"{listed(list(initial))} is not state of this stream; choose from {listed(list(state.values()))}"
-                if state
-                else f"{listed(list(initial))} is not state of this stream: its state is hidden, and starts anew"
-            )
-
-    def step(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """Run one step.
-
-        Args:
-            inputs: The inputs that are not state.
-
-        Returns:
-            The outputs that are not state.
-
-        Raises:
-            InputError: An input does not fit, or is a state.
-            ExecutionError: The engine failed; the state stays as it was, hidden state apart.
-        """
-        if self._is_closed:
-            raise InputError("The stream is closed", hint="open another, with `initial=` what `state()` returned")
-        for name in inputs:
-            if name in self._held:
-                raise InputError(f"Input `{name}` is a state of this stream, which feeds it itself", input=name)
-        results = self._session.run({**inputs, **self._held}, self._outputs, keep=tuple(self._state))
-        spent = self._own
-        self._held = {target: results.pop(source) for source, target in self._state.items()}
-        self._own = [value for value in self._held.values() if isinstance(value, Tensor)]
-        for tensor in spent:
-            tensor.close()
-        return results
-
-    def state(self) -> dict[str, Array]:
-        """Return the state by input name, copied to the host: `initial` of a stream that goes on from here.
-
-        Raises:
-            UnsupportedError: The state is hidden in the engine.
-        """
-        if self._owns_session:
-            raise UnsupportedError(
-                "The state of this stream is hidden in the model, and no engine gives it out",
-                hint="keep the stream open, or feed a new one the last inputs again",
-            )
-        return {name: value.to_host() if isinstance(value, Tensor) else value for name, value in self._held.items()}
-
-    def close(self) -> None:
-        """Give back the state's memory. A second call does nothing."""
-        self._is_closed = True
-        for tensor in self._own:
-            tensor.close()
-        self._own = []
-        self._held = {}
-        if self._owns_session:
-            self._session.close()
 
     def __enter__(self) -> Self:
         return self

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from edge_infer.server.feedback.log import FeedbackLog
-    from edge_infer.server.ingestion.infer_websocket import Socket
+    from edge_infer.server.ingestion.stream_socket import Socket
 
 #: The headers that scripts of other origins may read.
 _EXPOSED = [
@@ -347,7 +347,7 @@ def create_app(
             *IndexRoutes(searched, assets, searches).routes(),
             *PackageRoutes(assets, web_root).routes(),
             *(() if told is None else told.routes()),
-            *InferenceRoutes(engine, endpoint, texts, metrics, keys, cors_origins).routes(),
+            *InferenceRoutes(engine, endpoint, predictions, texts, metrics, keys, cors_origins).routes(),
             *DocumentationRoutes(engine).routes(),
             *StoreRoutes(hosted, assets, lambda: engine.is_draining).routes(),
             *DashboardRoutes(engine, streams, assets, keys).routes(),

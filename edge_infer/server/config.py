@@ -6,9 +6,9 @@ import tomllib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import EdgeInferError, InputError, did_you_mean, listed
 from edge_infer.server.execution.canary import Canary
+from edge_infer.server.execution.repository import open_model
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable, VersionRange
 from edge_infer.server.options import check_table
 from edge_infer.server.scheduling.request import LOWEST_PRIORITY
@@ -217,7 +217,7 @@ def _manifests(paths: Path | Sequence[Path]) -> list[Manifest | None]:
     found: list[Manifest | None] = []
     for path in paths if isinstance(paths, Sequence) else [paths]:
         try:
-            found.append(Bundle.open(path).manifest)
+            found.append(open_model(path).manifest)
         except EdgeInferError:
             found.append(None)
     return found

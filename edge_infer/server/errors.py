@@ -155,7 +155,7 @@ def expected(error: Exception) -> errors.EdgeInferError:
 
 def body_of(error: errors.EdgeInferError) -> bytes:
     """Return the body of the answer to a request that failed."""
-    return json.dumps(error.to_json(), ensure_ascii=False, default=str).encode("utf-8", "replace")
+    return json.dumps(error.to_json(), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def headers_of(status: int) -> dict[str, str]:

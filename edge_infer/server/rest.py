@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.repository import ServedModel
     from edge_infer.server.ingestion.generate import GenerateEndpoint
     from edge_infer.server.ingestion.infer import InferEndpoint
+    from edge_infer.server.ingestion.predict import PredictEndpoint
 
 EXTENSIONS = [
     "binary_tensor_data",
@@ -48,6 +49,7 @@ class InferenceRoutes:
     Args:
         engine: The models.
         endpoint: The hot path, which `POST /inference` takes too.
+        predictions: What answers raw data.
         texts: What `POST /inference` takes where a model generates text.
         metrics: What `/metrics` answers.
         keys: Tells who may change what is loaded, and who may read the counts of all tenants.
@@ -58,6 +60,7 @@ class InferenceRoutes:
         self,
         engine: Engine,
         endpoint: InferEndpoint,
+        predictions: PredictEndpoint,
         texts: GenerateEndpoint,
         metrics: Metrics,
         keys: ApiKeys | None = None,
@@ -65,6 +68,7 @@ class InferenceRoutes:
     ) -> None:
         self._engine = engine
         self._endpoint = endpoint
+        self._predictions = predictions
         self._texts = texts
         self._metrics = metrics
         self._keys = keys or ApiKeys()
@@ -94,6 +98,7 @@ class InferenceRoutes:
                 Route(f"{base}/config", self.config),
                 Route(f"{base}/stats", self.stats),
                 Route(f"{base}/infer", self.infer, methods=["POST"]),
+                Route(f"{base}/predict", self.predict, methods=["POST"]),
                 Route(f"{base}/stream", self.stream, methods=["GET", "POST"]),
             ]
         for what in (
@@ -182,6 +187,11 @@ class InferenceRoutes:
         """Run a model, where its path was not recognised by the hot path: a name with an escaped `/`."""
         target = request.path_params["name"], request.path_params.get("version")
         return _Delegated(partial(self._endpoint, target=target))
+
+    async def predict(self, request: Request) -> Response:
+        """Answer raw data, where the path was not recognised by the hot path."""
+        target = request.path_params["name"], request.path_params.get("version")
+        return _Delegated(partial(self._predictions, target=target))
 
     async def stream(self, request: Request) -> Response:
         """Refuse a request to the path of a WebSocket.

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urljoin, urlsplit
 
 from edge_infer.errors import FetchError
 from edge_infer.platform import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from urllib.parse import SplitResult
+
+    from urllib3 import BaseHTTPResponse
 
 _PIECE = 2**16
 _CONNECT_TIMEOUT_S = 10.0
 _MAX_REDIRECTS = 3
+#: The environment's variable with the other hosts, `HOST` or `HOST:PORT`, that redirects of a store may lead to.
+_HOSTS = "EDGE_INFER_REDIRECT_HOSTS"
 #: A server that sends nothing for so long has stalled.
 _STALL_TIMEOUT_S = 30.0
 
@@ -79,7 +85,7 @@ class _Http:
         self.location = location.rstrip("/")
         self._pool = urllib3.PoolManager(
             timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=stall_timeout_s),
-            retries=urllib3.Retry(connect=0, read=0, status=0, other=0, redirect=_MAX_REDIRECTS),
+            retries=urllib3.Retry(connect=0, read=0, status=0, other=0, redirect=0),
         )
 
     def read(self, path: str, limit: int) -> bytes:
@@ -93,7 +99,7 @@ class _Http:
         if start:
             headers["Range"] = f"bytes={start}-"
         try:
-            response = self._pool.request("GET", url, headers=headers, preload_content=False, redirect=True)
+            response = self._answer(url, headers)
             with contextlib.closing(response):
                 if response.status not in (200, 206):
                     raise FetchError(f"{url} answers with status {response.status}", url=url, status=response.status)
@@ -114,6 +120,45 @@ class _Http:
             raise FetchError(
                 f"{url} cannot be fetched: {_root_of(error)}", hint="is the server running?", url=url, status=0
             ) from error
+
+    def _answer(self, url: str, headers: dict[str, str]) -> BaseHTTPResponse:
+        """Ask for a file, also where the store's host says that it lies elsewhere there."""
+        place = url
+        for _ in range(_MAX_REDIRECTS + 1):
+            response = self._pool.request("GET", place, headers=headers, preload_content=False, redirect=False)
+            target = response.get_redirect_location()
+            if not target:
+                return response
+            response.close()
+            before, place = urlsplit(place), urljoin(place, target)
+            if not may_follow(before, urlsplit(place)):
+                host = urlsplit(place).hostname or "no host"
+                raise FetchError(
+                    f"{url} redirects to {host} by {urlsplit(place).scheme}, which is not its own host",
+                    hint=f"{_HOSTS}={host} allows other hosts, with commas between, but never http after https",
+                    url=url,
+                    status=0,
+                )
+        raise FetchError(
+            f"{url} redirects more than {_MAX_REDIRECTS} times", hint="name the place it leads to", url=url, status=0
+        )
+
+
+def may_follow(before: SplitResult, after: SplitResult) -> bool:
+    """Tell whether a redirect stays on its host and port, or leads to a host that the user allows."""
+    if after.scheme not in ("http", "https") or (before.scheme, after.scheme) == ("https", "http"):
+        return False
+    allowed = {name.strip().lower() for name in os.environ.get(_HOSTS, "").split(",")} - {""}
+    if after.hostname in allowed or f"{after.hostname}:{_port(after)}" in allowed:
+        return True
+    ports = {(before.scheme, _port(before)), (after.scheme, _port(after))}
+    return before.hostname == after.hostname and (
+        _port(before) == _port(after) or ports == {("http", 80), ("https", 443)}
+    )
+
+
+def _port(place: SplitResult) -> int:
+    return place.port or (443 if place.scheme == "https" else 80)
 
 
 def _root_of(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import ManifestError, listed
+from edge_infer.errors import BundleError, ManifestError, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,5 +76,28 @@ class Place:
         return name
 
     def label(self, index: int) -> str:
-        """Return the name of a class; `LABEL_3` where the bundle has none, as transformers writes it."""
-        return self.labels[index] if 0 <= index < len(self.labels) else f"LABEL_{index}"
+        """Return the name of a class; `LABEL_3` where the bundle has no labels, as transformers writes it.
+
+        Raises:
+            BundleError: It has labels, and none for this class.
+        """
+        if not self.labels:
+            return f"LABEL_{index}"
+        if not 0 <= index < len(self.labels):
+            raise self._misfit(f"the model found class {index}")
+        return self.labels[index]
+
+    def check_labels(self, classes: int) -> None:
+        """Refuse labels that are not one for each class of the model; none at all are right.
+
+        Raises:
+            BundleError: There are more of them, or fewer.
+        """
+        if self.labels and len(self.labels) != classes:
+            raise self._misfit(f"the model gives {classes} scores")
+
+    def _misfit(self, said: str) -> BundleError:
+        return BundleError(
+            f"{said}, and the bundle has {len(self.labels)} labels",
+            hint="edge-infer convert ... --labels FILE, a name for each class",
+        )

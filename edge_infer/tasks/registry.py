@@ -82,11 +82,6 @@ def opener(task: str, *, is_async: bool = False) -> Callable[..., Any]:
     return found
 
 
-def task_names() -> list[str]:
-    """Return the names of all tasks, in the order of the alphabet."""
-    return sorted(_TASKS)
-
-
 #: The tasks of this room. `web/generate_parameters.py` writes their names and arguments for JavaScript.
 OWN = (
     Task("depth-estimation", "image"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: A segment has at most so many entries: an index of a million changes by files of 50 MB.
 SEGMENT_ROWS = 131_072
 MODES = ("vectors", "words", "hybrid")
-_MAX_K = 10_000
+MAX_K = 10_000
 #: A new segment takes the mean of the largest one where that has so many entries; else its own.
 _MEAN_ROWS = 1000
 
@@ -436,8 +436,8 @@ def check_search(k: object, mode: object) -> None:
     Raises:
         InputError: `k` or `mode` is not what it can be.
     """
-    if type(k) is not int or not 1 <= k <= _MAX_K:
-        raise InputError(f"`k` is {k!r}, expected 1 to {_MAX_K:,}", hint="k=10", got=k)
+    if type(k) is not int or not 1 <= k <= MAX_K:
+        raise InputError(f"`k` is {k!r}, expected 1 to {MAX_K:,}", hint="k=10", got=k)
     if mode not in MODES:
         raise InputError(f"`mode` is {mode!r}", hint='use "vectors", "words" or "hybrid"', allowed=[*MODES])
 

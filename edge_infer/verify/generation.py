@@ -30,6 +30,7 @@ class GenerationRow(NamedTuple):
         tokens: How many new tokens were compared.
         verdict: `ok`, `fail`, or `skip` where nothing can be compared.
         reason: What differs, or why it cannot run.
+        backend: The engine; empty for the kernels, or where none was asked for.
     """
 
     variant: str
@@ -37,6 +38,7 @@ class GenerationRow(NamedTuple):
     tokens: int
     verdict: str
     reason: str = ""
+    backend: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Describe this for machines."""
@@ -56,11 +58,58 @@ def generation_rows(
     Raises:
         BundleError: The file of vectors is damaged.
     """
+    if has_sequences(bundle.manifest):
+        return sequence_rows(bundle, [one.id for one in variants], done)
     vectors = read_vectors(bundle)
-    row_of = _sequence_row if has_sequences(bundle.manifest) else _row
     rows = []
     for variant in variants:
-        rows.append(row_of(bundle, variant, [one for one in vectors if one.variant == variant.id]))
+        rows.append(_row(bundle, variant, [one for one in vectors if one.variant == variant.id]))
+        done()
+    return rows
+
+
+def sequence_rows(
+    bundle: Bundle,
+    variants: Sequence[str],
+    done: Callable[[], None] = lambda: None,
+    *,
+    backend: str | None = None,
+    device: str = "auto",
+    ask: Callable[[str], str] | None = None,
+) -> list[GenerationRow]:
+    """Run the vectors of a model with an encoder and a decoder.
+
+    Args:
+        bundle: The bundle.
+        variants: Ids of variants of the decoder.
+        done: Told when a variant is done.
+        backend: The engine; None for the one that `load` takes.
+        device: What it runs on.
+        ask: Runs the vectors of a variant elsewhere and returns what differs; None to run them here.
+
+    Raises:
+        BundleError: The file of vectors is damaged.
+    """
+    vectors = read_vectors(bundle)
+
+    def differs(variant: str) -> str:
+        with SequenceModel(bundle, variant, backend=backend, device=device, strict=True) as model:
+            mine = (one for one in vectors if one.variant == variant)
+            return next(filter(None, (sequence_difference(bundle, model, one) for one in mine)), "")
+
+    rows = []
+    for variant in variants:
+        mine = [one for one in vectors if one.variant == variant]
+        row = GenerationRow(variant, len(mine), sum(len(one.tokens) for one in mine), "ok", backend=backend or "")
+        if not mine:
+            row = row._replace(verdict="skip", reason="the bundle has no vectors of it")
+        else:
+            try:
+                found = (ask or differs)(variant)
+            except EdgeInferError as error:
+                found = error.message
+            row = row._replace(verdict="fail", reason=found) if found else row
+        rows.append(row)
         done()
     return rows
 
@@ -84,15 +133,3 @@ def _row(bundle: Bundle, variant: Variant, vectors: Sequence[GenerationVector]) 
     except EdgeInferError as error:
         return GenerationRow(variant.id, count, tokens, "fail", error.message)
     return GenerationRow(variant.id, count, tokens, "ok")
-
-
-def _sequence_row(bundle: Bundle, variant: Variant, vectors: Sequence[GenerationVector]) -> GenerationRow:
-    count, tokens = len(vectors), sum(len(one.tokens) for one in vectors)
-    if not vectors:
-        return GenerationRow(variant.id, 0, 0, "skip", "the bundle has no vectors of it")
-    try:
-        with SequenceModel(bundle, variant.id) as model:
-            found = next(filter(None, (sequence_difference(bundle, model, one) for one in vectors)), "")
-    except EdgeInferError as error:
-        found = error.message
-    return GenerationRow(variant.id, count, tokens, "fail" if found else "ok", found)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pytest
 
+import edge_infer
 from edge_infer.platform import installed
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
@@ -41,6 +42,25 @@ def test_every_task_has_its_three_lines() -> None:
     assert len(LIVE) == 4
     for code in LIVE:
         assert sum(bool(line.strip()) for line in code.splitlines()) <= 3, code
+
+
+def test_the_page_of_the_guide_names_a_photo(browser: BrowserThread, tmp_path: Path) -> None:
+    """What a newcomer copies: a page of their own beside a served bundle."""
+    bundles = {"photos": write_all(tmp_path)["photos"]}
+    (tmp_path / "my_page").mkdir()
+    code = re.findall(r"```html\n(.*?)```", GUIDE, re.DOTALL)[0]
+    (tmp_path / "my_page/index.html").write_text(code, "utf-8")
+    with ServerThread(create_app(bundles, find_web_root(), page=tmp_path / "my_page")) as server:
+        page = BrowserPage(browser, f"{server.url}/")
+
+        def choose(page: Page) -> str:
+            page.wait_for_function("document.querySelector('input').onchange !== null")
+            page.set_input_files("input", tmp_path / "photo.jpg")
+            page.wait_for_function("document.querySelector('output').textContent !== ''")
+            return page.locator("output").inner_text()
+
+        assert page.do(choose) == edge_infer.pipeline(bundles["photos"])(tmp_path / "photo.jpg")[0]["label"]
+        page.close()
 
 
 @pytest.mark.long
@@ -178,6 +198,14 @@ _WATCHED = """async () => {
   let answers = 0;
   for await (const _ of see.watch(stream, { threshold: 0.3 })) if (++answers === 3) break;
   const own = stream.getVideoTracks()[0].readyState; // a stream of the page stays on
+  const pictures = see.watch(stream, { threshold: 0.3 });
+  const sound = await navigator.mediaDevices.getUserMedia({ audio: true });
+  await pictures.next();
+  stream.getTracks()[0].stop(); // no event tells of it
+  const heard = hear.listen(sound);
+  setTimeout(() => sound.getTracks()[0].stop(), 300);
+  while (!(await pictures.next()).done);
+  while (!(await heard.next()).done);
   const code = [];
   const broken = Object.assign(document.createElement("video"), { src: "data:video/mp4,none" });
   await new Promise((resolve) => broken.addEventListener("error", resolve)); // before anybody watches

@@ -272,7 +272,7 @@ def test_the_guide_and_the_example_work(open_page: Callable[..., BrowserPage], b
     with ServerThread(create_app({"smol": bundle}, find_web_root())) as running:
         page = open_page(f"{running.url}/blank.html")
         code = "\n".join(re.findall(r"```js\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL))
-        code = code.replace('import { generate } from "edge-infer";', "")
+        code = code.replace('import { generate } from "/src/index.js";', "")
         said = page.evaluate(
             f"""async () => {{
               const {{ generate }} = await import("/src/index.js");

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, load_from_string, numpy_helper
 
+from edge_infer.tools.browser.chromium import SOFTWARE_WEBGPU
+from edge_infer_converters.writers import tflite
 from tests.support.browser.fault_server import PART, WEB, FaultServer, make_model
 from tests.support.browser.pages import BrowserPage, BrowserThread
 
@@ -64,7 +66,9 @@ def _chain(count: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def faults() -> Iterator[FaultServer]:
-    with FaultServer({"large": _chain(5)}) as server:
+    model = _chain(5)
+    lite = tflite.write(load_from_string(model), "large").data
+    with FaultServer({"large": model, "large-lite": lite}) as server:
         yield server
 
 
@@ -80,9 +84,12 @@ def _load(page: BrowserPage, name: str = "large", **options: Any) -> dict[str, A
     return found
 
 
-def test_it_is_read_from_the_storage_and_answers_as_from_memory(page: BrowserPage, faults: FaultServer) -> None:
-    from_memory = _load(page, keep=False)
-    first, second = _load(page), _load(page)
+@pytest.mark.parametrize("name", ["large", "large-lite"])
+def test_it_is_read_from_the_storage_and_answers_as_from_memory(
+    page: BrowserPage, faults: FaultServer, name: str
+) -> None:
+    from_memory = _load(page, name, keep=False)
+    first, second = _load(page, name), _load(page, name)
 
     assert first["y"] == second["y"] == from_memory["y"]
     assert (first["fromStorage"], second["fromStorage"], second["storage"]) == (False, True, "opfs")
@@ -149,6 +156,15 @@ def _answer(route: Route, code: str) -> None:
 def _limit(page: Page, origin: str, quota: int) -> None:
     session = page.context.new_cdp_session(page)
     session.send("Storage.overrideQuotaForOrigin", {"origin": origin, "quotaSize": quota})
+
+
+def test_on_the_gpu_it_answers_as_on_wasm() -> None:
+    with FaultServer({"large": _chain(2)}) as faults, BrowserThread(*SOFTWARE_WEBGPU) as thread:
+        page = BrowserPage(thread, f"{faults.url}/blank.html")
+        expected = _load(page)["y"]
+        found = _load(page, device="webgpu", strict=True)["y"]
+        page.close()
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.long

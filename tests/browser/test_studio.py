@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 import shlex
@@ -23,6 +24,7 @@ from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
 from tests.support.browser.digits import make_digits_bundle
+from tests.support.browser.pages import BrowserPage, BrowserThread
 from tests.support.tasks.pipelines import colours, loudness, words
 from tests.support.tasks.tables import risk
 
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import FloatRect, Page
-
-    from tests.support.browser.pages import BrowserPage
 
 _POST = [{"step": "post.softmax"}, {"step": "post.top_k"}]
 
@@ -164,6 +164,25 @@ def test_a_microphone_that_is_not_given_is_said(open_page: Callable[..., Browser
     page.do(lambda page: page.click("text=Record 3 seconds"))
 
     assert re.search("microphone.*choose a sound", page.do(lambda page: text_of(page, ".notice.warn")), re.DOTALL)
+
+
+@pytest.mark.long
+def test_a_camera_and_a_microphone_that_are_denied_are_said(studio: str) -> None:
+    with BrowserThread("--use-fake-device-for-media-stream") as thread:  # there are some, and nobody allows them
+        page = BrowserPage(thread, f"{studio}/#/models/colours")
+        page.do(lambda page: page.click("text=Use the camera"))
+        camera = page.do(lambda page: text_of(page, ".notice.warn"))
+        page.do(lambda page: page.goto(f"{studio}/#/models/loud"))
+        page.do(lambda page: page.click("text=Record 3 seconds"))
+        microphone = page.do(lambda page: text_of(page, ".notice.warn"))
+        ready = page.do(lambda page: page.is_enabled("text=Record 3 seconds"))
+        page.close()
+
+    assert camera.split("\n")[0] == "The browser did not give the camera."
+    assert "Allow it by the icon beside the address, or choose a picture." in camera
+    assert microphone.split("\n")[0] == "The browser did not give the microphone."
+    assert "Allow it by the icon beside the address, or choose a sound." in microphone
+    assert ready
 
 
 def test_a_page_that_grows_shows_its_selectors(open_page: Callable[..., BrowserPage], studio: str) -> None:
@@ -643,6 +662,27 @@ def test_golden_examples_that_do_not_come_are_said(open_page: Callable[..., Brow
 
     assert "golden.safetensors" in page.do(lambda page: text_of(page, "section .notice.bad"))
     assert page.do(lambda page: page.is_enabled("text=Run the proof"))
+
+
+def test_offline_now_keeps_the_samples_that_were_not_tried(
+    open_page: Callable[..., BrowserPage], tmp_path: Path
+) -> None:
+    shown = colours(tmp_path / "shown.bundle")
+    (shown / "samples").mkdir()
+    manifest = json.loads((shown / "manifest.json").read_text())
+    for name, colour in (("first.png", "red"), ("second.png", "blue")):
+        Image.new("RGB", (8, 8), colour).save(shown / "samples" / name)
+        data = (shown / "samples" / name).read_bytes()
+        entry = {"path": f"samples/{name}", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        manifest["files"].append(entry)
+    (shown / "manifest.json").write_text(json.dumps(manifest))
+    with ServerThread(create_app({"shown": shown}, find_web_root())) as server:
+        page = open_page(f"{server.url}/#/models/shown")
+        page.do(lambda page: page.wait_for_selector(".bars .best:has-text('red')"))
+        page.do(lambda page: page.click("text=Offline now"))
+        page.do(lambda page: page.wait_for_selector("text=The network is cut"))
+        page.do(lambda page: page.click("button:text-is('second')"))
+        page.do(lambda page: page.wait_for_selector(".bars .best:has-text('blue')"))
 
 
 def test_offline_now_cuts_the_network_and_goes_on_answering(open_page: Callable[..., BrowserPage], studio: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import edge_infer
+from edge_infer.backends.reference.operators.patterns import Pattern
 from edge_infer.formats.onnx_model import read_model
 from tests.support.conformance.node_values import difference
 
@@ -226,18 +229,29 @@ PATTERNS = [
     (r"(\d{1,3}\.){3}\d{1,3}", "10.2.33.4", True),
     (r"(?i)(?:ab)+[]c]?", "ABab]", True),
     (r"(?P<name>a|b)\.x*?", "a.xxy", False),
-    (r"(a+)+b", "a" * 40, "repeats what can be read in several ways"),
-    (r"(a|a)*b", "a" * 40, "repeats what can be read in several ways"),
-    (r"(a?){40}a{40}", "a" * 40, "a text of 40 characters"),
-    (r"a*a*a*a*b", "a" * 500, "a text of 500 characters"),
+    (r"(ab|cd)*", "abcdab" * 100, True),
+    (r"(a+)+b", "a" * 400, False),
+    (r"(a|a)*b", "a" * 400, False),
+    (r"(a?){40}a{40}", "a" * 40, True),
+    (r"a*a*a*a*b", "a" * 500, False),
+    (r"a{1001}", "a", "one repetition before this"),
+    (r"(((a{50}){50}){50}){50}", "a", "less than 10000 states"),
     (r"(a*)\1", "aa", "expected the syntax of RE2"),
     (r"(?=a)a", "a", "expected the syntax of RE2"),
     (r"(", "a", "is no pattern"),
+    ("(" * 5000, "a", "fewer groups"),
+    (r"a**", "a", "one repetition before this"),
+    (r"{2}a", "aa", "something before a repetition"),
+    (r"[b-a]", "a", "the first character of a range before its last"),
+    (r"\pL", "a", r"no `\\p`"),
     (r"\w", "\u00e9", False),
     (r"\d+", "\uff11", False),
     ("(?i)\u00e9", "\u00c9", True),
-    (r"[[:alpha:]]+", "abc", "read in two ways"),
-    (r"a{,3}", "aa", "read in two ways"),
+    (r"(?i)\w", "\u00e9", False),
+    (r"[[:alpha:]]+[[:^digit:]\x41]", "abc.", True),
+    (r"a{,3}", "a{,3}", True),
+    (r"a$\n", "a\n", False),
+    (r"(?m)a$\n^b(?-m)", "a\nb", True),
 ]
 
 
@@ -258,3 +272,28 @@ def test_a_pattern_takes_a_bounded_time(pattern: str, text: str, wanted: object,
         else:
             with pytest.raises(edge_infer.ExecutionError, match=str(wanted)):
                 session.run(given)
+
+
+def _pattern(random: Random, depth: int) -> str:
+    """Return a pattern that RE2 and Python's `re` read in the same way."""
+    parts = []
+    for _ in range(random.randrange(1, 4)):
+        one = random.choice((*"aab.", "[ab]", "[^a]", r"\w", r"\W", r"\d", r"[\Wa]", r"[^\W]", r"\n", "\u00e9"))
+        if depth and random.random() < 0.4:
+            one = f"({_pattern(random, depth - 1)}|{_pattern(random, depth - 1)})"
+        parts.append(random.choice(("^", r"\b", r"\Z", "", "", "")).replace(r"\Z", "$" if depth else ""))
+        parts.append(one + random.choice(("", "", "*", "+", "?", "*?", "{2}", "{1,2}", "{0,1}", "{2,}")))
+    return "".join(parts)
+
+
+def test_random_patterns_match_what_python_matches() -> None:
+    random, matched = Random(26), 0
+    for _ in range(300):
+        pattern = _pattern(random, 2)
+        ours, theirs = Pattern(pattern), re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+        for _ in range(12):
+            text = "".join(random.choice("aabbc. \n\u00e9") for _ in range(random.randrange(7)))
+            wanted = theirs.fullmatch(text) is not None
+            assert ours.matches(text) == wanted, (pattern, text)
+            matched += wanted
+    assert matched > 300

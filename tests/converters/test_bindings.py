@@ -10,11 +10,12 @@ import pytest
 from onnx import helper
 
 from edge_infer.errors import InputError
-from edge_infer_converters.sources.bindings import parse_bindings
+from edge_infer_converters import convert
 from edge_infer_converters.sources.onnx import load
-from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.sources.options import SourceOptions, parse_bindings
 from tests.support import zoo
 from tests.support.converters.engines import run_onnx
+from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +52,33 @@ def write(folder: Path) -> tuple[Path, bytes]:
     data = zoo.model(nodes, inputs, [zoo.value("y", ["batch", "width"])], weights)
     (folder / "model.onnx").write_bytes(data)
     return folder / "model.onnx", data
+
+
+def test_int8_of_operators_in_branches_hints_at_the_input_that_decides(tmp_path: Path) -> None:
+    """Silero asks for the rate of its sound, and has all weights behind an If on it."""
+    graphs: dict[str, Any] = {
+        f"{which}_branch": helper.make_graph(
+            [helper.make_node("MatMul", ["x", f"w_{which}"], [f"y_{which}"])],
+            which,
+            [],
+            [zoo.value(f"y_{which}", None)],
+        )
+        for which in ("then", "else")
+    }
+    nodes = [
+        helper.make_node("Equal", ["rate", "high"], ["is_high"]),
+        helper.make_node("If", ["is_high"], ["y"], **graphs),
+    ]
+    weights = {f"w_{which}": np.eye(4, dtype=np.float32) for which in ("then", "else")}
+    inputs = [zoo.value("x", ["batch", 4]), zoo.value("rate", [], "int64")]
+    data = zoo.model(nodes, inputs, [zoo.value("y", ["batch", 4])], {"high": np.array(16000), **weights})
+    (tmp_path / "model.onnx").write_bytes(data)
+    told = Told()
+
+    made = convert(tmp_path / "model.onnx", tmp_path / "m.bundle", format="onnx", reporter=told)
+
+    assert "branches of an `If`" in made.not_made["onnx/int8"]
+    assert "--bind rate=VALUE, where you always give the same one" in told.hints
 
 
 @pytest.mark.parametrize("rate", [16000, 8000])

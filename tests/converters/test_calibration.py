@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 
 from edge_infer import Tensor, TensorSpec
-from edge_infer.errors import InputError
+from edge_infer.errors import ConversionError, InputError
 from edge_infer.formats import safetensors
 from edge_infer.tensors.picked import PickedTensor
 from edge_infer_converters.data import golden
-from edge_infer_converters.data.calibration import RANDOM_CALLS, CalibrationSet, random_set, read_set
+from edge_infer_converters.data.calibration import (
+    RANDOM_CALLS,
+    CalibrationSet,
+    random_set,
+    random_set_that_runs,
+    read_set,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 IMAGE = TensorSpec("image", "float32", ("batch", 1, 4))
@@ -81,6 +88,17 @@ def test_the_first_calls_keep_their_classes(tmp_path: Path) -> None:
     assert found.classes.tolist() == [2, 0]
 
 
+def test_some_calls_are_spread_over_all(tmp_path: Path) -> None:
+    images = np.arange(10, dtype=np.float32).repeat(4).reshape(10, 1, 4)
+    np.savez(tmp_path / "data.npz", image=images, labels=np.arange(10))
+
+    found = read_set(tmp_path / "data.npz", [IMAGE])
+
+    assert [call["image"].flat[0] for call in found.spread(4).calls] == [0, 2, 5, 7]
+    assert found.spread(4).classes is None
+    assert found.spread(10) is found
+
+
 @pytest.mark.parametrize(
     ("arrays", "message", "hint"),
     [
@@ -145,6 +163,50 @@ def test_random_inputs_are_the_same_each_time_and_fit_the_specs() -> None:
     assert {int(value) for call in first.calls for value in call["mask"].reshape(-1)} == {0, 1}
 
 
+def test_an_input_that_is_a_length_by_its_name_holds_that_of_the_free_dimension() -> None:
+    sound = TensorSpec("waveforms", "float32", ("batch", 80, "N"))
+    lengths = [TensorSpec(name, "int64", ("batch",)) for name in ("waveforms_lens", "audioLength", "input_length")]
+    others = [TensorSpec("min_length", "int64", (1,)), TensorSpec("lens", "float32", (1,))]
+
+    drawn = random_set([sound, *lengths, *others], 64)
+
+    assert all(call[one.name].tolist() == [64] for call in drawn.calls for one in lengths)
+    assert all(start[one.name] == -1 for start in drawn.starts for one in lengths)  # goldens keep the value
+    assert {int(call["min_length"][0]) for call in drawn.calls} == {0, 1}
+    assert drawn.starts[1]["lens"] >= 0
+
+
+def test_a_model_that_generates_may_write_as_much_as_it_is_given() -> None:
+    text = TensorSpec("input_ids", "int32", ("batch_size", "sequence_length"))
+    settings = [
+        *(TensorSpec(name, "int32", (1,)) for name in ("max_length", "min_length", "num_beams")),
+        *(TensorSpec(name, "float32", (1,)) for name in ("length_penalty", "repetition_penalty")),
+    ]
+
+    drawn = random_set([text, *settings], 16)
+
+    assert {one.name: drawn.calls[5][one.name].tolist() for one in settings} == {
+        **{one.name: [1] for one in settings},
+        "max_length": [32],
+    }
+    assert drawn.starts[5] == {
+        one.name: -1 if one in settings else drawn.starts[5]["input_ids"] for one in (text, *settings)
+    }
+
+
+def test_sizes_that_show_nothing_of_an_output_are_passed_over() -> None:
+    specs = [TensorSpec("waveforms", "float32", (1, "N")), TensorSpec("lens", "int64", (1,))]
+
+    def frames(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found = feeds["waveforms"][:, 100::160]
+        scale = np.array([np.nan if found.shape[1] < 4 else 1.0])  # a deviation of too few frames
+        return {"features": found, "count": feeds["lens"] // 100, "scale": scale}
+
+    assert random_set_that_runs(specs, frames).calls[0]["waveforms"].shape == (1, 8000)
+    nothing = random_set_that_runs(specs, lambda feeds: {"y": feeds["lens"][:0]})
+    assert nothing.calls[0]["waveforms"].shape == (1, 16)
+
+
 def test_golden_examples_are_few_where_they_are_large_beside_the_model() -> None:
     calls = [{"x": np.zeros((1, 3, 100, 100), np.float32)}] * 40  # 120 kB each
     outputs = [{"y": np.zeros((1, 10), np.float32)}] * 40
@@ -187,3 +249,14 @@ def test_the_least_size_of_variants_depends_on_what_is_made() -> None:
     assert golden.least_bytes(1000, "fp32", ["fp32", "int8"]) == 1000
     assert golden.least_bytes(1000, "fp32", ["int8"]) == 250
     assert golden.least_bytes(1000, "fp16", ["int8", "int4"]) == 300
+
+
+def test_the_refusal_of_random_inputs_names_the_inputs_to_give() -> None:
+    def beams(feeds: Mapping[str, np.ndarray]) -> None:
+        raise ConversionError("max_length has to exceed the sequence length", hint="")
+
+    specs = [TensorSpec("input_ids", "int32", ("batch", "sequence")), TensorSpec("max_length", "int32", (1,))]
+    with pytest.raises(ConversionError, match="max_length has to exceed") as refusal:
+        random_set_that_runs(specs, beams)
+    assert "--calibration FILE.npz, with an array for each of input_ids" in refusal.value.hint
+    assert "max_length" in refusal.value.hint

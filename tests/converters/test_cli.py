@@ -40,6 +40,17 @@ def test_the_table_is_data_and_the_rest_is_talk(write_model: WriteModel, tmp_pat
     assert "warning: There are no calibration data" in done.stderr
 
 
+@pytest.mark.parametrize(("asked", "said"), [((), "`mlp`, 1 variant, "), (("--name", "faces"), "1 variant, ")])
+def test_the_last_line_says_the_name_where_the_bundle_has_another(
+    asked: tuple[str, ...], said: str, write_model: WriteModel, tmp_path: Path
+) -> None:
+    write_model(zoo.mlp(), "mlp.onnx")
+
+    done = edge_infer("mlp.onnx", "-o", "faces.bundle", "--format", "onnx", "--precision", "fp32", *asked, cwd=tmp_path)
+
+    assert done.stderr.splitlines()[-1].startswith(f"Wrote faces.bundle: {said}")
+
+
 def test_json_is_one_document(write_model: WriteModel, tmp_path: Path) -> None:
     write_model(zoo.mlp(), "mlp.onnx")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -21,6 +23,8 @@ from edge_infer_converters import convert
 from edge_infer_converters.compilation import compile_file
 from edge_infer_converters.compile_command import compile_
 from edge_infer_converters.measure import compiled_check
+from edge_infer_converters.report.compiled import section
+from edge_infer_converters.report.timeline import draw
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import arena, writer
 from edge_infer_converters.writers.compiled.calls import Value
@@ -116,8 +120,9 @@ def test_floats_are_quantized_and_back_as_litert_does(tmp_path: Path) -> None:
     assert results["y"] == pytest.approx(((integers.astype(np.float32) + 5) * 0.25).reshape(-1).tolist())
 
 
-def test_the_file_imports_nothing_and_exports_two_things(tmp_path: Path) -> None:
-    compiled = writer.write(connected(np.ones((4, 3), np.int8)))
+@pytest.mark.parametrize("for_size", [True, False])
+def test_the_file_imports_nothing_and_exports_what_runs(tmp_path: Path, for_size: bool) -> None:
+    compiled = writer.write(connected(np.ones((4, 3), np.int8)), for_size=for_size)
     (tmp_path / "model.wasm").write_bytes(compiled.wasm)
     script = (
         "const m = new WebAssembly.Module(require('fs').readFileSync('model.wasm'));"
@@ -126,8 +131,8 @@ def test_the_file_imports_nothing_and_exports_two_things(tmp_path: Path) -> None
 
     done = subprocess.run(["node", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=True)
 
-    assert json.loads(done.stdout) == [[], ["memory", "run"]]
-    assert len(compiled.wasm) < 8_000
+    assert json.loads(done.stdout) == [[], ["memory", "run", *([] if for_size else ["table"])]]
+    assert len(compiled.wasm) < (5_500 if for_size else 8_000)
 
 
 def test_the_same_model_gives_the_same_bytes() -> None:
@@ -310,6 +315,42 @@ def test_the_command_writes_a_page_and_says_what_it_made(bundle: Path, tmp_path:
     assert document["multiply_accumulates"] == sum(one["multiply_accumulates"] for one in document["layers"]) > 0
 
 
+def test_the_command_writes_the_smaller_file_or_says_that_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "whole.tflite").write_bytes(flatbuffer.write(connected(np.ones((4, 3), np.int8)), "one"))
+    model = onnx.shape_inference.infer_shapes(onnx.load_from_string(small_models.ds_cnn()))
+    (tmp_path / "float.tflite").write_bytes(tflite.write(model).data)
+    sizes, said = {}, {}
+    for name in ("whole", "float"):
+        for way in ("size", "speed"):
+            words = [str(tmp_path / f"{name}.tflite"), "-o", str(tmp_path / name / way), "--optimize", way]
+            done = CliRunner().invoke(compile_, words)
+            assert done.exit_code == 0, done.output
+            sizes[name, way] = (tmp_path / name / way / "model.wasm").stat().st_size
+            said[name, way] = "--optimize makes no difference here" in done.stderr
+
+    assert 2_500 < sizes["whole", "speed"] - sizes["whole", "size"] < 3_000
+    assert sizes["float", "speed"] == sizes["float", "size"]
+    assert said == {pair: pair[0] == "float" for pair in said}
+
+
+def test_long_names_are_cut_in_reports_and_messages(tmp_path: Path) -> None:
+    name = "block/" * 60
+    graph = connected(np.ones((40, 3), np.int8))
+    for tensor in (*graph.inputs, *graph.outputs):
+        tensor.name = f"{tensor.name}/{name}"
+    compiled = writer.write(graph)
+
+    (row,) = re.findall(r"<td title=.*?</td>", "".join(section(compiled, name)))
+    assert row.count("block/") == 60 + 6
+    drawn = [
+        one.text or "" for one in ElementTree.fromstring(draw(compiled, name)).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert max(map(len, drawn)) < 115, "letters of the drawing's width"
+    with pytest.raises(ConversionError) as caught:
+        writer.write(graph, arena_max=8)
+    assert len(caught.value.message) + len(caught.value.hint) < 400
+
+
 def test_the_command_refuses_and_leaves_nothing(bundle: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     (tmp_path / "x.onnx").write_bytes(b"")
@@ -405,6 +446,17 @@ def test_real_models_compile_or_say_why_not() -> None:
     assert found == sorted(COMPILED)
 
 
+@pytest.mark.long
+@pytest.mark.skipif(ZOO is None, reason="EDGE_INFER_ZOO names no folder of real models")
+def test_a_real_onnx_model_compiles(tmp_path: Path) -> None:
+    assert ZOO is not None
+    words = [str(ZOO / "silero_openvino16k.onnx"), "-o", str(tmp_path)]
+
+    done = CliRunner().invoke(compile_, words)
+
+    assert "equal to LiteRT" in done.stderr, done.output
+
+
 def quantized(name: str, shape: tuple[int, ...], scale: float, zero: int) -> Tensor:
     return Tensor(name, shape, shape, np.dtype(np.int8), None, Quantization(np.array([scale], np.float32), zero))
 
@@ -452,7 +504,10 @@ def test_the_memory_is_drawn_call_by_call(tmp_path: Path) -> None:
 
     done = CliRunner().invoke(
         compile_,
-        [str(tmp_path / "net<1>.tflite"), "-o", str(tmp_path), "--timeline", str(tmp_path / "arena.svg"), "--json"],
+        [
+            *(str(tmp_path / "net<1>.tflite"), "-o", str(tmp_path), "--timeline", str(tmp_path / "arena.svg")),
+            *("--report", str(tmp_path / "report.html"), "--json"),
+        ],
     )
 
     assert done.exit_code == 0, done.output
@@ -462,3 +517,8 @@ def test_the_memory_is_drawn_call_by_call(tmp_path: Path) -> None:
     assert len(spans) == len(compiled.spans)
     assert max(one.offset + one.nbytes for one in compiled.spans) == compiled.arena_bytes
     assert "net&lt;1&gt;" in (tmp_path / "arena.svg").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert b64encode((tmp_path / "arena.svg").read_bytes()).decode() in page
+    assert page.count(f"<td>{compiled.layers[0].kernel}</td>") >= 1
+    assert f"{compiled.multiply_accumulates:,} multiplications a run" in page
+    assert "<1>" not in page

@@ -60,3 +60,77 @@ def test_the_logarithm_of_a_negative_number_in_c_is_none(tmp_path: Path) -> None
         subprocess.run([tmp_path / "net"], stdin=source, stdout=target, check=True, timeout=60)
 
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), [[np.nan, -np.inf, np.nan, np.log(8)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
+def test_channels_become_blocks_of_places_and_back(code: str, dtype: str) -> None:
+    shapes = (2, 3, 5, 12), (2, 6, 10, 3)
+    is_deep, scale = code == "DEPTH_TO_SPACE", 0.05 if dtype == "int8" else 0.0
+    first, second = shapes if is_deep else shapes[::-1]
+    x, y = Value("x", first, dtype, scale=scale), Value("y", second, dtype, scale=scale)
+    kind = options("DepthToSpace" if is_deep else "SpaceToDepth", blockSize=2)
+
+    assert compile_file(File([x], [y]).add(code, [x], [y], kind).data(), "blocks.tflite").checked.startswith("equal")
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("pads", [[[0, 0], [2, 1], [0, 3]], [[1, 1], [2, 2], [3, 1]], [[0, 0], [0, 0], [0, 0]]])
+def test_edges_are_mirrored(pads: list[list[int]], mode: int) -> None:
+    made = tuple(size + sum(pair) for size, pair in zip((2, 3, 4), pads, strict=True))
+    x, y = Value("x", (2, 3, 4)), Value("y", made)
+    file = File([x], [y]).add("MIRROR_PAD", [x, constant(pads, name="pads")], [y], options("MirrorPad", mode=mode))
+
+    assert compile_file(file.data(), "mirror.tflite").checked.startswith("equal")
+
+
+@pytest.mark.parametrize("axes", [[1], [1, 2], [2, 3], [-1], [0, 1, 2, 3]])
+@pytest.mark.parametrize("code", ["SUM", "REDUCE_MAX"])
+def test_sums_and_the_highest_along_axes(code: str, axes: list[int]) -> None:
+    left = tuple(size for axis, size in enumerate((2, 3, 5, 7)) if axis not in [one % 4 for one in axes])
+    x, y = Value("x", (2, 3, 5, 7)), Value("y", left)
+    file = File([x], [y]).add(code, [x, constant(axes, name="axes")], [y], options("Reducer"))
+
+    assert compile_file(file.data(), "reduced.tflite").checked.startswith("equal")
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_powers_that_are_roots_and_squares(exponent: float) -> None:
+    x, positive, cast, y = (Value(name, (3, 4)) for name in ("x", "a", "cast", "y"))
+    file = File([x], [y]).add("ABS", [x], [positive]).add("CAST", [positive], [cast], options("Cast"))
+    file.add("POW", [cast, constant([exponent], "float32", "by")], [y], options("Pow"))
+
+    assert compile_file(file.data(), "power.tflite").checked.startswith("equal")
+
+
+def test_forms_that_no_kernel_computes_are_named() -> None:
+    x, y, whole = Value("x", (3, 4)), Value("y", (3, 4)), Value("whole", (3, 4), "int32")
+    file = File([x], [y, whole]).add("POW", [x, constant([3.0], "float32", "by")], [y], options("Pow"))
+    file.add("CAST", [x], [whole], options("Cast"))
+
+    with pytest.raises(EdgeInferError, match=r"POW by another number.*CAST of float32 to int32"):
+        compile_file(file.data(), "power.tflite")
+
+
+@pytest.mark.parametrize("rounding", ["litert", "reference"])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize(("groups", "filters"), [(3, 6), (2, 8), (6, 6)])
+def test_groups_of_a_convolution_read_channels_of_their_own(
+    groups: int, filters: int, dtype: str, rounding: str
+) -> None:
+    rng, is_whole = np.random.default_rng(groups), dtype == "int8"
+    shape = (filters, 3, 2, 6 // groups)
+    data = rng.integers(-100, 101, shape).astype(dtype) if is_whole else rng.normal(size=shape).astype(dtype)
+    sums = rng.integers(-999, 999, filters).astype(np.int32) if is_whole else rng.normal(size=filters).astype(dtype)
+    scales = (0.03, 0.02, 0.0006, 0.2) if is_whole else (0.0,) * 4
+    x, y = Value("x", (2, 5, 4, 6), dtype, scale=scales[0]), Value("y", (2, 5, 4, filters), dtype, scale=scales[3])
+    w = Value("w", shape, dtype, data, scale=scales[1])
+    b = Value("b", (filters,), "int32" if is_whole else dtype, sums, scale=scales[2])
+    kind = options("Conv2D", strideH=1, strideW=1, padding=0, fusedActivationFunction=1)
+
+    found = compile_file(File([x], [y]).add("CONV_2D", [x, w, b], [y], kind, 3).data(), "groups.tflite", rounding)
+
+    assert found.checked.startswith("equal")
+    kernels = [call for call, _ in found.model.program.calls if call.startswith("convolution")]
+    assert len(kernels) == groups
+    assert found.model.multiply_accumulates == 2 * 5 * 4 * filters * 3 * 2 * 6 // groups

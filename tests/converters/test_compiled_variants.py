@@ -123,8 +123,14 @@ def test_a_model_that_does_not_fit_is_passed_over_with_the_reason(write_model: W
 
 
 def test_a_bundle_may_hold_compiled_variants_alone(write_model: WriteModel, tmp_path: Path) -> None:
-    made = convert(write_model(zoo.mlp()), tmp_path / "m.bundle", format="compiled", precision="fp32,int8")
+    report = tmp_path / "report.html"
+    made = convert(
+        write_model(zoo.mlp()), tmp_path / "m.bundle", format="compiled", precision="fp32,int8", report=report
+    )
 
+    page = report.read_text()
+    assert [page.count(f"<h2>Calls of compiled/{one}</h2>") for one in ("fp32", "int8")] == [1, 1]
+    assert page.count("data:image/svg+xml;base64,") == 2
     assert [one.variant.id for one in made.variants] == ["compiled/fp32", "compiled/int8"]
     assert all(one.quality.verdict.word == "ok" for one in made.variants)
     assert {path.name for path in (tmp_path / "m.bundle").iterdir()} == {

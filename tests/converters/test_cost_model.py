@@ -11,9 +11,9 @@ import pytest
 from onnx import helper
 
 from edge_infer.errors import InputError
-from edge_infer_converters import convert
+from edge_infer_converters import convert, run_inputs
 from edge_infer_converters.measure import latency
-from edge_infer_converters.measure.cost_model import cost_of
+from edge_infer_converters.measure.cost_model import cost_of, multiplies_of
 from edge_infer_converters.measure.latency import Latency
 from edge_infer_converters.measure.speed import read_device_times
 from tests.support import zoo
@@ -63,6 +63,66 @@ def test_integers_are_cheaper_where_the_engine_computes_in_them(tmp_path: Path) 
     ratios = {one.variant.id: one.speed.ratio for one in made.variants if one.speed is not None}
     assert set(ratios) == {"onnx/int8", "tflite/int8"}
     assert all(0.3 < ratio < 0.7 for ratio in ratios.values())
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "tflite"])
+@pytest.mark.parametrize(("budget", "count"), [(5.5, 5), (1.0, run_inputs.LEAST_MADE_UP_CALLS), (1e9, 32)])
+def test_a_model_of_many_multiplications_is_measured_on_fewer_made_up_inputs(
+    suffix: str, budget: float, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DNSMOS takes 19 thousand millions a run; 32 runs of it on plain kernels took minutes."""
+    source = tmp_path / "net.onnx"
+    source.write_bytes(convolution(32, "Relu"))
+    if suffix == "tflite":
+        made = convert(source, tmp_path / "as.bundle", precision="fp32", format="tflite")
+        source = made.path / made.variants[-1].variant.file
+    shape = (1, 16, 16, 32) if suffix == "tflite" else (1, 32, 16, 16)
+    once = multiplies_of(source.read_bytes(), suffix, {"x": shape})
+    monkeypatch.setattr(run_inputs, "MAX_MULTIPLIES", int(budget * once))
+
+    made = convert(source, tmp_path / "net.bundle", precision="fp32,int8")
+
+    assert once >= 256 * 32 * 32 * 9
+    assert made.data == f"{count} random samples"
+
+
+@pytest.mark.parametrize(
+    ("budget", "given", "ranges", "measured"),
+    [
+        (40, (), 40, 40),
+        (1, (), run_inputs.LEAST_CALIBRATION_CALLS, run_inputs.LEAST_CALIBRATION_CALLS),
+        (64, (), 64, 64),
+        (40, ("labels",), 40, 64),
+    ],
+)
+def test_a_model_of_many_multiplications_takes_some_of_the_samples_given(
+    budget: int,
+    given: tuple[str, ...],
+    ranges: int,
+    measured: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "net.onnx").write_bytes(convolution(32, "Relu"))
+    samples = np.random.default_rng(0).normal(size=(64, 1, 32, 16, 16)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", allow_pickle=False, x=samples, **dict.fromkeys(given, np.zeros(64, np.int64)))
+    once = multiplies_of(convolution(32, "Relu"), "onnx", {"x": (1, 32, 16, 16)})
+    monkeypatch.setattr(run_inputs, "MAX_MULTIPLIES", budget * once)
+    told = Told()
+
+    made = convert(
+        *(tmp_path / "net.onnx", tmp_path / "net.bundle"),
+        precision="fp32,int8",
+        calibration=tmp_path / "data.npz",
+        reporter=told,
+    )
+
+    quality = json.loads((made.path / "quality.json").read_text())
+    assert quality["calibration"]["calls"] == ranges
+    assert made.data == f"{measured} samples of data.npz"
+    said = [line for line in told.steps if line.startswith("Took")]
+    assert len(said) == (ranges < 64)
+    assert all(f"{ranges} of 64, evenly spread" in line for line in said)
 
 
 @pytest.mark.parametrize("suffix", ["onnx", "tflite"])

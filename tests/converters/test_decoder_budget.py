@@ -16,8 +16,8 @@ from edge_infer.generation.decoder import Decoder
 from edge_infer_converters import convert
 from edge_infer_converters.cli import convert as command
 from edge_infer_converters.conversion import DecoderConversion
-from edge_infer_converters.search.mixed_decoder import most_trials, part_of, search
-from edge_infer_converters.search.perplexity import perplexity, read_windows
+from edge_infer_converters.search.mixed_decoder import most_trials, search
+from edge_infer_converters.search.perplexity import Judge, Measured, read_windows
 from edge_infer_converters.sources.decoder.tokens import TOKENIZER_NAME, Tokens
 from tests.support.generation import hub_folders
 
@@ -48,7 +48,28 @@ def test_perplexity_is_that_of_the_logits(folder: Path, tmp_path: Path) -> None:
             logits = np.array(decoder.logits(0), np.float64)
             total += float(np.log(np.exp(logits).sum()) - logits[window[place + 1]])
 
-    assert perplexity(file, [window]) == pytest.approx(math.exp(total / 6), rel=1e-9)
+    assert Judge(file, [window]).base == pytest.approx(math.exp(total / 6), rel=1e-6)
+
+
+def test_divergence_is_that_of_the_shares_of_all_tokens(folder: Path, tmp_path: Path) -> None:
+    bundle = convert(folder, tmp_path / "out.bundle", precision="fp32,int4")
+    files = [bundle.path / "decoder" / f"model_{one}.safetensors" for one in ("fp32", "int4")]
+    window = [5, 9, 200, 31, 7, 7, 12]
+    logs = []
+    for file in files:
+        with Decoder.open(file, context=16) as decoder:
+            decoder.run(window[:-1], [0] * 6, range(6), range(6))
+            logits = np.array([decoder.logits(row) for row in range(6)], np.float64)
+        logs.append(logits - np.log(np.exp(logits).sum(1, keepdims=True)))
+
+    judge = Judge(files[0], [window])
+
+    # 256 of the 320 tokens are kept, and the others count as one: that takes next to nothing off.
+    whole = float((np.exp(logs[0]) * (logs[0] - logs[1])).sum(1).mean())
+    assert judge.measure(files[1]).divergence == pytest.approx(whole, rel=0.02)
+    assert judge.measure(files[1]).divergence > 0
+    assert judge.measure(files[0]).perplexity == judge.base
+    assert judge.measure(files[0]).divergence == pytest.approx(0, abs=1e-7)
 
 
 def test_a_text_measures_each_variant(folder: Path, tmp_path: Path) -> None:
@@ -64,9 +85,7 @@ def test_mixed_keeps_the_budget_and_is_smaller_than_8_bits(folder: Path, tmp_pat
     text = folder.parent / "text.txt"
     plain = convert(folder, tmp_path / "plain.bundle", calibration=text, precision="int8,int4")
     assert isinstance(plain, DecoderConversion)
-    losses = {one.variant.precision: one.loss for one in plain.decoders}
-    assert losses["int8"] is not None
-    assert losses["int4"] is not None
+    losses = {one.variant.precision: max(one.loss or 0, math.expm1(one.divergence or 0)) for one in plain.decoders}
     assert losses["int4"] > losses["int8"] > 0
     most = losses["int8"] + 1e-5
 
@@ -76,7 +95,8 @@ def test_mixed_keeps_the_budget_and_is_smaller_than_8_bits(folder: Path, tmp_pat
     [mixed] = made.decoders
     assert mixed.variant.precision == "mixed"
     assert mixed.loss is not None
-    assert mixed.loss <= most
+    assert mixed.divergence is not None
+    assert max(mixed.loss, math.expm1(mixed.divergence)) <= most
     assert mixed.nbytes <= next(one.nbytes for one in plain.decoders if one.variant.precision == "int8")
     with edge_infer.generate(made.path) as generator:
         assert generator.report().variant == "decoder/mixed"
@@ -135,8 +155,8 @@ def test_windows_are_spread_over_all_of_a_text(folder: Path, tmp_path: Path) -> 
 
     windows = read_windows(tmp_path / "text.txt", tokens, 1024)
 
-    assert len(windows) == 16
-    assert windows[0] != windows[-1]
+    assert (len(windows.measured), len(windows.read)) == (16, 16)
+    assert windows.measured[0] != windows.read[-1]
 
 
 def test_a_model_that_foretells_nothing_is_named(tmp_path: Path) -> None:
@@ -162,21 +182,25 @@ def test_what_is_no_text_is_refused(folder: Path, tmp_path: Path, content: bytes
 
 def test_the_search_takes_what_costs_least_for_a_byte() -> None:
     sizes = {"a": 100, "b": 100, "c": 10, "d": 1000}
-    costs = {"a": 0.1, "b": 0.5, "c": 0.04, "d": 0.2}
+    costs = {"a": 0.01, "b": 0.05, "c": 0.004, "d": 0.02}
     seen: list[int] = []
 
-    found = search(sizes, lambda parts: 10 + sum(costs[one] for one in parts), 10.33, seen.append)
+    def measure(chosen: frozenset[str], _: int) -> Measured:
+        cost = sum(costs[one] for one in chosen)
+        return Measured(10, 0.5 if cost > 0.033 else -0.1, cost)  # what followed tells little: divergence orders
+
+    found = search(sizes, measure, 0.034, seen.append)
 
     assert found == {"d", "a"}
     assert len(seen) <= most_trials(len(sizes))
 
 
+def test_a_budget_holds_for_what_is_to_be_expected_too() -> None:
+    found = search({"a": 1, "b": 1}, lambda chosen, _: Measured(9, -0.1, 0.02 * len(chosen)), 0.03, lambda _: None)
+
+    assert found == {"a"}
+
+
 def test_the_search_says_where_8_bits_lose_too_much() -> None:
-    with pytest.raises(AccuracyError, match="8 bits have a perplexity of 12"):
-        search({"a": 1}, lambda parts: 12.0 + len(parts), 11.0, lambda _: None)
-
-
-def test_a_part_is_a_layer_or_a_tensor_outside_of_them() -> None:
-    assert [part_of(one) for one in ("layers.3.qkv.weight", "layers.3.down.bias", "head", "embedding")] == [
-        *("layers.3", "layers.3", "head", "embedding"),
-    ]
+    with pytest.raises(AccuracyError, match="8 bits lose 20"):
+        search({"a": 1}, lambda parts, _: Measured(12.0, 0.2 + len(parts), 0.1), 0.1, lambda _: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from functools import cache
@@ -259,8 +260,20 @@ def test_a_context_beyond_the_kernels_is_cut_and_told(tmp_path: Path, caplog: py
 REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "mixtral": ({"model_type": "mixtral"}, "`mixtral` is a mixture of experts"),
     "experts": ({"num_local_experts": 8}, "mixtures of experts are not supported"),
-    "typing-error": ({"model_type": "lama"}, "did you mean `llama`"),
+    "typing-error": ({"model_type": "lama"}, "`llama` is the nearest that is read"),
+    "pythia": ({"model_type": "gpt_neox"}, "with a norm each, which is not supported"),
+    "falcon": ({"model_type": "falcon"}, "keys in a layout of its own"),
+    "gemma 3 with caps of scores": (
+        {"model_type": "gemma3_text", "attn_logit_softcapping": 50.0},
+        "a cap of the scores, which a `gemma3_text` does not have",
+    ),
+    "caps of logits": ({"final_logit_softcapping": 30.0}, "a cap of the logits, which a `llama` does not have"),
     "rotation": ({"rope_scaling": {"rope_type": "mrope", "factor": 2.0}}, "positions of the type `mrope`"),
+    "part of a head": ({"partial_rotary_factor": 0.5}, "which a `llama` does not have"),
+    "part by layer": (
+        {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}},
+        "which a `llama` does not have",
+    ),
     "quantized": ({"quantization_config": {"quant_method": "gptq"}}, "quantized by gptq already"),
 }
 
@@ -321,3 +334,39 @@ def test_a_weight_that_float16_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=r"A weight is 1e\+09"):
         convert(folder, tmp_path / "out.bundle")
     assert converted(folder, precision="fp32").decoders[0].sqnr_db == np.inf
+
+
+@pytest.mark.parametrize("has_template", [True, False])
+def test_the_command_that_is_named_next_works(tmp_path: Path, has_template: bool) -> None:
+    """`chat` needs a template; a model without one goes on from a text."""
+    folder = hub_folders.write_folder(tmp_path / "small")
+    if not has_template:
+        (folder / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
+    program, bundle = [sys.executable, "-m", "edge_infer"], str(tmp_path / "small.bundle")
+
+    done = subprocess.run(
+        [*program, "convert", folder, "-o", bundle, "--precision", "int8"], capture_output=True, text=True, check=True
+    )
+    words = shlex.split(done.stderr.splitlines()[-1].rpartition("; edge-infer ")[2])
+    said = subprocess.run(
+        [*program, *words, "--max-tokens", "2"], input="a b\n", capture_output=True, text=True, check=False
+    )
+
+    assert words[:2] == ["chat" if has_template else "generate", bundle]
+    assert said.returncode == 0, said.stderr
+
+
+def test_a_conversion_loads_no_engine_and_no_onnx(tmp_path: Path) -> None:
+    """They take 40 MB, a fifth of the weights of a small model."""
+    folder = hub_folders.write_folder(tmp_path / "tiny")
+    code = """
+import sys
+from edge_infer_converters.cli import convert
+convert(sys.argv[1:], standalone_mode=False)
+print([one for one in ("onnx", "onnxruntime", "ai_edge_litert", "google.protobuf") if one in sys.modules])
+"""
+    command = [sys.executable, "-c", code, str(folder), "-o", str(tmp_path / "out.bundle")]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"

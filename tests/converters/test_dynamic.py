@@ -209,10 +209,17 @@ def test_detectors_of_others_take_two_images(name: str) -> None:
     assert {spec.shape[0] for spec in (*model.inputs, *model.outputs)} == {"batch"}
 
 
+def test_sizes_that_take_too_long_are_refused_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_infer_converters.sources.tflite_sizes._TRIAL_S", 0.001)
+
+    with pytest.raises(ConversionError, match=r"did not run within .* with inputs of 1x49x10x1"):
+        opened(real("kws_int8.tflite"), "batch")
+
+
 def test_operators_that_are_not_written_back_are_named() -> None:
     with pytest.raises(UnsupportedModel, match="TFLite_Detection_PostProcess"):
         opened(real("coco_ssd.tflite"), "batch")
-    with pytest.raises(UnsupportedModel, match="an LSTM of integers"):
+    with pytest.raises(UnsupportedModel, match=r"operator \d+, which gives `.+`, is an LSTM of integers"):
         opened(real("coral_lstm.tflite"), "batch")
 
 

@@ -55,6 +55,24 @@ def skops_zip(path: Path) -> Any:
     return made.predict_proba(MATRIX)
 
 
+def skops_forest(path: Path) -> Any:
+    io = pytest.importorskip("skops.io")
+    from sklearn.ensemble import RandomForestClassifier
+
+    made = RandomForestClassifier(4, random_state=0).fit(X, Y)
+    io.dump(made, path)
+    return made.predict_proba(MATRIX)
+
+
+def skops_histograms(path: Path) -> Any:
+    io = pytest.importorskip("skops.io")
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    made = HistGradientBoostingRegressor(max_iter=4, random_state=0).fit(X, X[:, 0])
+    io.dump(made, path)
+    return made.predict(MATRIX)
+
+
 @pytest.mark.parametrize(
     ("name", "write"),
     [
@@ -63,6 +81,8 @@ def skops_zip(path: Path) -> Any:
         ("model.txt", lightgbm_text),
         pytest.param("model.cbm", catboost_binary, marks=pytest.mark.long),
         pytest.param("model.skops", skops_zip, marks=pytest.mark.long),
+        ("model.skops", skops_forest),
+        pytest.param("model.skops", skops_histograms, marks=pytest.mark.long),
     ],
 )
 def test_a_file_answers_as_its_library(tmp_path: Path, name: str, write: Callable[[Path], Any]) -> None:
@@ -75,6 +95,19 @@ def test_a_file_answers_as_its_library(tmp_path: Path, name: str, write: Callabl
         columns = [f"score_{label}" for label in pipeline.labels] or ["prediction"]
         found = np.stack([np.asarray(answers[one]) for one in columns], 1)
     np.testing.assert_allclose(found, expected.reshape(found.shape), atol=1e-5)
+
+
+@pytest.mark.long
+def test_labels_that_catboost_does_not_export_are_refused_with_those_that_it_does(tmp_path: Path) -> None:
+    catboost = pytest.importorskip("catboost")
+    made = catboost.CatBoostClassifier(iterations=2, verbose=0, allow_writing_files=False, thread_count=1)
+    made.fit(X, np.asarray(Y).astype(bool)).save_model(str(tmp_path / "model.cbm"))
+
+    with pytest.raises(ConversionError, match="label type") as caught:
+        convert(tmp_path / "model.cbm", tmp_path / "model.bundle")
+
+    assert "y.astype(int)" in (caught.value.hint or "")
+    assert not (tmp_path / "model.bundle").exists()
 
 
 @pytest.mark.long

@@ -85,6 +85,14 @@ def scanned():
 
     return recurrent, (np.ones((2, 6), np.float32),)
 
+def pooled():
+    import jax.numpy as jnp
+    return (lambda image: jnp.tanh(image).mean((1, 2))), (np.ones((1, 8, 8, 3), np.float32),)
+
+def of_one_width():
+    weights = np.ones((6, 3), np.float32)
+    return (lambda x: x @ weights), (np.ones((2, 6), np.float32),)
+
 def of_one_batch():
     import jax.numpy as jnp
     return (lambda x: x + jnp.arange(int(x.shape[0]), dtype=jnp.float32)[:, None]), (np.ones((3, 4), np.float32),)
@@ -113,9 +121,13 @@ import sys
 import numpy as np
 from edge_infer.errors import EdgeInferError
 from edge_infer_converters.sources.factory import open_source
-for where in sys.argv[1:]:
+from edge_infer_converters.sources.options import Dynamic, SourceOptions
+for argument in sys.argv[1:]:
+    where, *free = argument.split()
+    places = [one.replace("=", ":").split(":") for one in free]
+    dynamic = tuple(Dynamic(symbol, tensor, int(axis)) for tensor, axis, symbol in places)
     try:
-        model = open_source(where)
+        model = open_source(where, SourceOptions(dynamic=dynamic))
     except EdgeInferError as error:
         print(f"{error.message} | {error.hint}")
         continue
@@ -173,6 +185,16 @@ def test_functions_of_jax_give_what_they_give_in_jax(tmp_path: Path) -> None:
     )
     assert scanned == "jax; x float32 ('batch', 6); output float32 ('batch', 6)"
     assert scalar == "jax; output float32 (); output_out float32 ()"
+
+
+@pytest.mark.long
+def test_more_dimensions_of_a_function_of_jax_stay_free_on_request(tmp_path: Path) -> None:
+    asked = ["pooled", "pooled image:1=height image:2=width", "of_one_width x:1=width"]
+    plain, free, refused = opened(tmp_path, "jax", *(f"models:{one}" for one in asked))
+
+    assert plain == "jax; image float32 ('batch', 8, 8, 3); output float32 ('batch', 3)"
+    assert free == "jax; image float32 ('batch', 'height', 'width', 3); output float32 ('batch', 3)"
+    assert "with 12 in place of 6 jax says: " in refused
 
 
 @pytest.mark.long

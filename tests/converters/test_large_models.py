@@ -19,7 +19,7 @@ from edge_infer_converters.bundle_writer import BundleWriter
 from edge_infer_converters.passes.graphs import infer_shapes_in, nbytes_of, without_weights
 from edge_infer_converters.passes.sessions import session_of
 from edge_infer_converters.recipe import Recipe
-from edge_infer_converters.sources import onnx as source
+from edge_infer_converters.sources import onnx_file
 from edge_infer_converters.sources.onnx import load
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.writers import onnx as onnx_writer
@@ -170,7 +170,7 @@ def write_apart(folder: Path, data_type: int, data: bytes) -> Path:
 
 
 def test_bfloat16_is_read_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 100_000)
     halves = (np.eye(256, dtype=np.float32) * 3).view(np.uint32) >> 16
 
     model = load(write_apart(tmp_path, onnx.TensorProto.BFLOAT16, halves.astype(np.uint16).tobytes()))
@@ -188,7 +188,7 @@ def test_bfloat16_is_read_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_types_that_are_not_read_apart_are_named(
     data_type: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 100_000)
     path = write_apart(tmp_path, data_type, bytes(2**17))
     monkeypatch.setattr("edge_infer_converters.passes.weights_in_files._LEAST_BYTES", 2**15)
 
@@ -196,8 +196,26 @@ def test_types_that_are_not_read_apart_are_named(
         load(path)
 
 
+@pytest.mark.parametrize(("told", "is_taken"), [("131072", True), ("0", True), ("65536", False), ("many", False)])
+def test_a_length_that_is_not_that_of_the_dimensions_is_refused(
+    told: str, is_taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 100_000)
+    path = write_apart(tmp_path, onnx.TensorProto.BFLOAT16, bytes(2**17))
+    model = onnx.load(path, load_external_data=False)
+    entries = {entry.key: entry for entry in model.graph.initializer[0].external_data}
+    (entries.get("length") or model.graph.initializer[0].external_data.add(key="length")).value = told
+    path.write_bytes(model.SerializeToString())
+
+    if is_taken:
+        assert load(path).in_files is not None
+        return
+    with pytest.raises(ConversionError, match=f"which take 131072 bytes; its file keeps {told} for it"):
+        load(path)
+
+
 def test_a_dry_run_leaves_out_what_needs_all_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 100_000)
     values = np.random.default_rng(0).normal(0, 0.05, (256, 256)).astype(np.float32)
     path = write_apart(tmp_path, onnx.TensorProto.FLOAT, values.tobytes())
     words = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed")
@@ -211,7 +229,7 @@ def test_a_dry_run_leaves_out_what_needs_all_weights(tmp_path: Path, monkeypatch
 
 
 def test_weights_beside_a_model_are_offered_to_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 100_000)
     monkeypatch.setattr("edge_infer_converters.writers.encode._ONE_FILE_BYTES", 100_000)
     values = np.random.default_rng(0).normal(0, 0.05, (256, 256)).astype(np.float32)
     path, told = write_apart(tmp_path, onnx.TensorProto.FLOAT, values.tobytes()), Told()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from onnxruntime.capi import onnxruntime_pybind11_state as engine
 
 from edge_infer.bundle.manifest import Variant
 from edge_infer.errors import InputError
@@ -23,10 +25,9 @@ from edge_infer_converters.measure.variant_quality import Quality
 from edge_infer_converters.measure.variants import ConvertedVariant
 from edge_infer_converters.search.selection import choose
 from tests.support import zoo
+from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.model_files import WriteModel
 
 
@@ -198,6 +199,36 @@ def test_saturation_can_only_be_seen_on_x86_without_vnni(
 
     assert found.can_be_seen is can_be_seen
     assert found.to_json()["precise_sqnr_db"] is None, "float is exact in both"
+
+
+def test_a_conversion_goes_on_where_the_engine_cannot_tell_the_saturation(
+    write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime fails on the int8 of piper's nakdimon.onnx when it is loaded a second time."""
+
+    def fails(model: str, *, precise: bool) -> None:
+        raise engine.Fail(f"[ONNXRuntimeError] : 1 : FAIL : no kernel for {Path(model).name}, {precise}")
+
+    monkeypatch.setattr(saturation, "fast_session", fails)
+    told = Told()
+
+    convert(write_model(zoo.mlp()), tmp_path / "m.bundle", recipe=Recipe(("onnx",), keep_all=True), reporter=told)
+
+    quality = json.loads((tmp_path / "m.bundle/quality.json").read_text())["variants"]
+    assert quality["onnx/int8"]["saturation"] is None
+    assert any("not measured: ONNX Runtime does not run it: no kernel for" in one for one in told.warnings)
+
+
+def test_a_fault_of_our_own_is_not_taken_for_one_of_the_engine(
+    write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> float:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(saturation, "noise", fails)
+
+    with pytest.raises(ValueError, match="ours"):
+        convert(write_model(zoo.mlp()), tmp_path / "m.bundle", recipe=Recipe(("onnx",), keep_all=True))
 
 
 def test_the_gap_is_what_precise_mode_keeps() -> None:

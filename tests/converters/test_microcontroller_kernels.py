@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Kernels whose C differs: tables of 2 kB on the stack are for large processors, as is a loop for each operation.
-OWN = {"add_int8_fixed", "binary_float", "dot_int8", "dot_float"}
+OWN = {"add_int8_fixed", "add_int8", "binary_float", "dot_int8", "dot_float"}
 _SOURCE = """#define TWICE(count, BODY) \\
   for (int i = 0; i < 2 * (count); i++) BODY
 
@@ -94,7 +94,7 @@ def test_channels_without_weights_do_not_cost_the_short_rounding(way: str, tmp_p
 
 @pytest.mark.parametrize("way", ["size", "speed"])
 def test_the_short_rounding_is_that_of_tflite(way: str, tmp_path: Path) -> None:
-    names = {"least", "most", "scaled_twice", "fixed_result", "small_result"}
+    names = {"least", "most", "scaled_twice", "fixed_result", "rounded_high", "small_result"}
     code = "\n".join(block.text for block in kernel_source.blocks(way) if names.intersection(block.names))
     (tmp_path / "both.c").write_text(
         f"""#include <stdint.h>

@@ -134,6 +134,40 @@ def test_a_file_of_steps_makes_a_pipeline(tmp_path: Path) -> None:
         assert {one["label"] for one in classify(GREEN)} == {"LABEL_0", "LABEL_1", "LABEL_2"}
 
 
+def test_every_option_that_names_a_file_takes_a_path(tmp_path: Path) -> None:
+    model = tmp_path / "colours.onnx"
+    model.write_bytes(hub_folders.image_classifier(3))
+    names = ("before.json", "labels.txt", "data.npz", "sample.json", "report.html", "measured.json")
+    files = {name: tmp_path / name for name in names}
+    steps = [{"step": "image.decode"}, {"step": "image.resize", "width": 8, "height": 8}]
+    before = {"inputs": {"pixel_values": [*steps, {"step": "image.rescale_normalize"}]}}
+    files["before.json"].write_text(json.dumps(before), "utf-8")
+    files["labels.txt"].write_text("red\ngreen\nblue\n", "utf-8")
+    files["sample.json"].write_text("{}", "utf-8")
+    row = {"variant": "onnx/fp32", "backend": "onnxruntime", "version": "1", "device": "cpu", "threads": 1}
+    rows = [{**row, "ms": 2.0, "spread": 0.01}]
+    files["measured.json"].write_text(json.dumps({"model": "m@0", "rows": rows, "failed": []}), "utf-8")
+    np.savez(files["data.npz"], pixel_values=np.random.default_rng(0).random((4, 3, 8, 8), np.float32))
+
+    to_onnx(
+        model,
+        tmp_path / "out.bundle",
+        task="image-classification",
+        preprocess=files["before.json"],
+        labels=files["labels.txt"],
+        calibration=files["data.npz"],
+        evaluation=files["data.npz"],
+        samples=[files["sample.json"]],
+        report=files["report.html"],
+        measured=files["measured.json"],
+    )
+
+    with edge_infer.pipeline(tmp_path / "out.bundle") as classify:
+        assert {one["label"] for one in classify(GREEN)} == {"red", "green", "blue"}
+    assert (tmp_path / "out.bundle/samples/sample.json").is_file()
+    assert files["report.html"].is_file()
+
+
 def test_what_is_asked_for_and_does_not_fit_is_an_error_that_says_what_to_type(tmp_path: Path) -> None:
     model, labels, wrong = tmp_path / "plain.onnx", tmp_path / "labels.txt", tmp_path / "wrong.json"
     model.write_bytes(hub_folders.image_classifier(3))

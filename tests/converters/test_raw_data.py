@@ -15,6 +15,7 @@ from edge_infer.tasks import vectors
 from edge_infer.tasks.sources.opened import described
 from edge_infer_converters import convert
 from edge_infer_converters.data import raw
+from edge_infer_converters.run_inputs import wanted
 from tests.support.tasks import hub_folders
 
 if TYPE_CHECKING:
@@ -192,3 +193,10 @@ def test_a_bundle_without_the_source_is_proven_by_its_first_variant(moods: Path,
     bundle = edge_infer.Bundle.open(tmp_path / "out.bundle")
     assert [variant.id for variant in bundle.manifest.variants] == ["onnx/fp16"]
     assert vectors.PATH in bundle.manifest.files
+
+
+def test_a_user_of_a_pipeline_is_asked_for_raw_data(colours: Path, moods: Path) -> None:
+    for folder, hint in ((colours, "PHOTOS/, a folder of images"), (moods, "TEXTS.jsonl")):
+        found, facts = definition(folder)
+        assert wanted(facts, found).startswith(hint)
+        assert wanted(facts, None).startswith("FILE.npz")

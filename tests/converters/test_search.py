@@ -214,7 +214,7 @@ def test_the_loud_layer_stays_float_and_is_named(write_model: WriteModel, tmp_pa
     mixed = result.variants[1]
     assert (mixed.variant.id, mixed.variant.file) == ("onnx/mixed", "onnx/model_mixed.onnx")
     assert mixed.quality.parity.sqnr_db >= 45
-    assert told.jobs[0] == "Ranking 3 weights"
+    assert "Ranking 3 weights" in told.jobs
 
 
 @pytest.mark.parametrize("format_", ["onnx", "tflite"])

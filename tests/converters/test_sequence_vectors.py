@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +23,8 @@ from tests.support.generation import pair_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+_PROVE = Path(__file__).parents[1] / "tasks/prove.mjs"
 
 
 def make(folder: Path, kind: str) -> Path:
@@ -66,6 +69,25 @@ def test_verify_runs_them(request: pytest.FixtureRequest, kind: str) -> None:
         ("onnx/int8", 1, "ok"),
     ]
     assert said["generation"][0]["tokens"] == 12
+
+
+def test_verify_runs_them_on_the_engines_that_are_asked_for(made: Path) -> None:
+    run = CliRunner().invoke(cli, ["verify", str(made), "--backend", "onnxruntime", "--backend", "reference", "--json"])
+
+    assert run.exit_code == 0, run.output
+    assert [(row["backend"], row["variant"], row["verdict"]) for row in json.loads(run.stdout)["generation"]] == [
+        ("onnxruntime", "onnx/fp32", "ok"),
+        ("onnxruntime", "onnx/int8", "ok"),
+        ("reference", "onnx/fp32", "ok"),
+        ("reference", "onnx/int8", "ok"),
+    ]
+
+
+def test_an_engine_that_reads_none_of_the_variants_is_refused(made: Path) -> None:
+    run = CliRunner().invoke(cli, ["verify", str(made), "--backend", "litert"])
+
+    assert run.exit_code != 0
+    assert "reads `tflite`, none of the variants" in str(run.exception)
 
 
 def test_a_text_or_a_sound_is_asked(made: Path, heard: Path) -> None:
@@ -148,10 +170,10 @@ def test_other_tokens_of_a_sound_are_noticed(heard: Path, tmp_path: Path) -> Non
     assert row.reason == "greedy token 1 is 155, expected 7"
 
 
-def test_an_encoder_alone_and_engines_are_refused(made: Path) -> None:
+def test_an_encoder_alone_proves_nothing_and_limits_are_refused(made: Path) -> None:
     run = CliRunner().invoke(cli, ["verify", str(made), "--variant", "onnx/encoder-fp32"])
     assert run.exit_code == 1
-    refused = CliRunner().invoke(cli, ["verify", str(made), "--backend", "onnxruntime"])
+    refused = CliRunner().invoke(cli, ["verify", str(made), "--min-cosine", ".9"])
     assert isinstance(refused.exception, InputError)
 
 
@@ -168,3 +190,21 @@ def test_a_bundle_without_vectors_is_made_where_no_engine_runs(tmp_path: Path, m
     run = CliRunner().invoke(cli, ["verify", str(result.path)])
     assert run.exit_code == 1
     assert "skip: the bundle has no vectors of it" in run.stdout
+
+
+def test_javascript_proves_a_pair_by_them(made: Path, heard: Path, tmp_path: Path) -> None:
+    def wrong(entries: list[dict[str, Any]]) -> None:
+        entries[0]["tokens"][-1] ^= 1  # of fp32, which a page takes first
+
+    bundles = [made, heard, *(tmp_path / name for name in ("text", "sound", "none"))]
+    for bundle, place in zip(bundles, bundles[2:4], strict=False):
+        changed(bundle, place, NAME, wrong)
+    changed(made, bundles[4], NAME, lambda entries: entries.clear())
+
+    run = subprocess.run(["node", _PROVE, "--load", *bundles], capture_output=True, text=True, check=True)
+
+    text, sound, wrong_text, wrong_sound, absent = json.loads(run.stdout)
+    assert (text, sound) == (None, None)
+    assert "does not give the bundle's answer here: greedy token" in wrong_text["message"]
+    assert "does not give the bundle's answer here: greedy token" in wrong_sound["message"]
+    assert "cannot prove itself" in absent["message"]

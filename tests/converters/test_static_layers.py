@@ -12,6 +12,8 @@ from onnx import helper
 from edge_infer_converters import convert
 from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.passes.int8_static import to_int8
+from edge_infer_converters.passes.ranges import activation_ranges
+from edge_infer_converters.search import static_layers as static_layers_file
 from edge_infer_converters.search.static_layers import static_layers
 from tests.support import zoo
 from tests.support.converters.engines import run_onnx
@@ -74,6 +76,24 @@ def test_the_option_puts_them_into_the_table_of_both_formats(write_model: WriteM
     assert set(made.layers) == {"onnx/int8", "tflite/int8"}
     assert made.to_json()["layers"]["onnx/int8"][0]["encoding"] == "int8"
     assert any(job.startswith("Measuring ") for job in told.jobs)
+
+
+def test_the_layers_are_measured_with_the_ranges_of_each_file(
+    write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods: list[str] = []
+
+    def told(model: onnx.ModelProto, given: Any, method: str) -> Any:
+        methods.append(method)
+        return activation_ranges(model, given, method)
+
+    monkeypatch.setattr(static_layers_file, "activation_ranges", told)
+    options: dict[str, Any] = {"format": "both", "precision": "fp32,int8", "keep_all": True, "layers": True}
+
+    made = convert(write_model(zoo.mlp()), tmp_path / "m.bundle", calibrate="mse", reporter=Told(), **options)
+
+    assert sorted(methods) == ["minmax", "mse"]  # TFLite has no other ranges than the least and the greatest
+    assert set(made.layers) == {"onnx/int8", "tflite/int8"}
 
 
 def test_a_variant_that_is_not_good_enough_shows_its_layers_too(write_model: WriteModel, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from onnx import helper
 
 from edge_infer.errors import ConversionError, UnsupportedModel, UnsupportedOperator
 from edge_infer_converters import convert
-from edge_infer_converters.sources import onnx as source
+from edge_infer_converters.sources import onnx_file
 from edge_infer_converters.writers import tflite
 from tests.support import zoo
 
@@ -139,7 +139,7 @@ def test_a_model_that_no_message_can_hold_is_refused(
 ) -> None:
     """The real limit is 2 GB; a lower one is as good a test, and quicker."""
     path = write_model(zoo.mlp(), "m.onnx")
-    monkeypatch.setattr(source, "MAX_BYTES", 5_000)
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 5_000)
 
     with pytest.raises(ConversionError, match="expected at most 5000") as caught:
         convert(path, tmp_path / "m.bundle")

@@ -119,3 +119,29 @@ def test_weights_that_int8_holds_exactly_keep_their_file(write_model: WriteModel
 
     files = [(made.path / "tflite/model_int8.tflite").read_bytes() for made in (plain, tried)]
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_file_that_was_compared_is_not_written_again(
+    exact: bool, write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: list[str] = []
+    write = FloatGraph.write
+
+    def counted(graph: FloatGraph, word: str = "fp32", *given: Any, **more: Any) -> Any:
+        words.append(word)
+        return write(graph, word, *given, **more)
+
+    monkeypatch.setattr(FloatGraph, "write", counted)
+    np.savez(tmp_path / "data.npz", x=np.concatenate([call["x"] for call in calls(40)]))
+
+    convert(
+        write_model(layers(exact=exact)),
+        tmp_path / "tried.bundle",
+        format="tflite",
+        precision="fp32,int8",
+        calibration=tmp_path / "data.npz",
+        min_sqnr=20,
+    )
+
+    assert words.count("int8") == 2

@@ -71,3 +71,71 @@ def test_a_reshape_that_is_read_twice_stays() -> None:
     weights = {"a": np.array([4, 6], np.int64), "b": np.array([2, 12], np.int64)}
 
     checked(nodes, [24], weights)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_constant_behind_a_convolution_is_its_bias(groups: int, has_bias: bool) -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"w": (4, 4 // groups, 3, 3), "b": (4,), "c": (4, 1, 1)}
+    weights = {name: rng.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+    inputs = ["x", "w", "b"] if has_bias else ["x", "w"]
+    nodes = [
+        helper.make_node("Conv", inputs, ["u"], group=groups),
+        helper.make_node("Add", ["u", "c"], ["v"]),
+        helper.make_node("Relu", ["v"], ["y"]),
+    ]
+
+    found = checked(nodes, ["n", 4, 6, 6], weights)
+
+    assert found["ADD"] == found["RELU"] == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 1), (1, 4, 4), (2, 1, 1, 1)])
+def test_a_constant_of_other_places_than_channels_stays_an_addition(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(0, 1, (4, 4, 3, 3)).astype(np.float32), "c": rng.normal(0, 1, shape).astype(np.float32)}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["u"]), helper.make_node("Add", ["u", "c"], ["y"])]
+
+    assert checked(nodes, [2, 4, 6, 6], weights)["ADD"] == 1
+
+
+def test_a_convolution_that_is_read_before_its_addition_keeps_it() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(0, 1, (4, 4, 1, 1)).astype(np.float32), "c": np.ones((4, 1, 1), np.float32)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["u"]),
+        helper.make_node("Add", ["u", "c"], ["v"]),
+        helper.make_node("Mul", ["u", "v"], ["y"]),
+    ]
+
+    assert checked(nodes, [2, 4, 6, 6], weights)["ADD"] == 1
+
+
+@pytest.mark.parametrize("batch", ["n", 2])
+def test_flattened_images_are_read_as_they_lie(batch: int | str) -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(0, 1, (60, 7)).astype(np.float32), "shape": np.array([-1, 60], np.int64)}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Reshape", ["p", "shape"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["y"]),
+    ]
+
+    # The one of the input has to stay.
+    assert checked(nodes, [batch, 3, 9, 11], weights)["TRANSPOSE"] <= 1
+
+
+def test_flattened_images_that_more_than_one_layer_reads_keep_their_order() -> None:
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(0, 1, (60, 7)).astype(np.float32) for name in ("v", "w")}
+    weights["shape"] = np.array([-1, 60], np.int64)
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Reshape", ["p", "shape"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["a"]),
+        helper.make_node("MatMul", ["f", "v"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+
+    checked(nodes, [2, 3, 9, 11], weights)

@@ -162,6 +162,17 @@ def test_a_free_dimension_that_is_no_batch_is_refused() -> None:
         tflite.write(onnx.load_from_string(zoo.identity(shape=("batch", "length"))))
 
 
+def test_the_free_sizes_of_all_inputs_are_in_one_hint() -> None:
+    inputs = [zoo.value("x", ["batch", "length"]), zoo.value("state", [2, "many", 8]), zoo.value("scale", [1])]
+    nodes = [helper.make_node("Mul", ["x", "scale"], ["y"]), helper.make_node("Neg", ["state"], ["z"])]
+    data = zoo.model(nodes, inputs, [zoo.value("y", ["batch", "length"]), zoo.value("z", [2, "many", 8])])
+
+    with pytest.raises(ConversionError) as caught:
+        tflite.write(onnx.load_from_string(data))
+
+    assert caught.value.hint == "--shape x=?xSIZE --shape state=2xSIZEx8, with sizes of your own"
+
+
 def test_a_type_that_tflite_lacks_is_refused() -> None:
     with pytest.raises(UnsupportedOperator, match="no type"):
         tflite.write(onnx.load_from_string(zoo.identity("string")))

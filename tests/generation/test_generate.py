@@ -290,10 +290,13 @@ def test_a_chat_answers_each_line_of_a_pipe(command: Callable[..., tuple[int, st
     assert len(answers) == 2
     assert answers[1]["usage"]["cached_tokens"] >= answers[0]["usage"]["prompt_tokens"]
     assert ">" not in err
-    code, out, err = command("chat", bundle, "--seed", 1, "--max-tokens", 5, text="Hello\n/clear\nHello\n/exit\nMore")
+    code, out, err = command(
+        "chat", bundle, "--seed", 1, "--max-tokens", 5, text="Hello\n/clear\n/help\nHello\n/quit\nMore"
+    )
     assert code == 0, err
     assert out.splitlines()[: len(out.splitlines()) // 2] == out.splitlines()[len(out.splitlines()) // 2 :]
     assert err.count("tokens/s") <= 2
+    assert "/exit or Ctrl-D ends" in err
 
 
 def test_a_long_chat_leaves_its_oldest_messages_out(command: Callable[..., tuple[int, str, str]], bundle: Path) -> None:

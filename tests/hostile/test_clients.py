@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from hashlib import sha256
 from time import sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,12 +20,13 @@ from edge_infer.server.http import connections, websocket
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.limits import DoorLimits
 from edge_infer.server.http.websocket import WebSocket
+from edge_infer.server.ingestion.infer_websocket import Stream
 from edge_infer.server.ingestion.memory_budget import BodyMemory
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Tenant
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, ask, refusals, row
-from tests.support.server.streams import UPGRADE, opened_by_who_never_reads
+from tests.support.server.streams import UPGRADE, answers_of, opened_by_who_never_reads, raw, stream
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -264,8 +266,48 @@ def test_pings_whose_answers_nobody_reads_are_not_read(tiny: Path, monkeypatch: 
         connection.settimeout(30)
         connection.sendall(UPGRADE)
         assert b" 101 " in connection.recv(4096)
-        connection.settimeout(1)
-        with pytest.raises(TimeoutError):
-            connection.sendall(ping * 200_000)
+        connection.settimeout(3)
+        rest = memoryview(ping * 200_000)
+        with pytest.raises(TimeoutError):  # nothing more is taken; a slow server takes a little each time
+            while rest:
+                rest = rest[connection.send(rest) :]
         assert app.direct.context.memory.taken < 10 * 2**20
         assert ask(server).status == 200
+
+
+def test_a_stream_begins_few_requests_in_a_pass_of_the_loop(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, begin = [0], Stream._begin
+    begun: list[int] = []
+
+    def count() -> None:
+        passes[0] += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    def noted(self: Stream, *frame: Any) -> None:
+        if not begun:
+            count()
+        begun.append(passes[0])
+        begin(self, *frame)
+
+    monkeypatch.setattr(Stream, "_begin", noted)
+    batch = BatchLimits(max_queue_size=10_000, max_wait_ms=1e6)
+    with ServerThread(create_app({"tiny": tiny}, limits=Limits(batch=batch))) as server, stream(server.url) as flooding:
+        flooding.send(b"".join(raw(number, number) for number in range(200)))
+        assert len(answers_of(flooding, 200)) == 200
+    assert max(map(begun.count, begun)) <= 32
+
+
+def test_nothing_is_begun_of_who_left(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, begin = [0], Stream._begin
+
+    def leaving(self: Stream, *frame: Any) -> None:
+        begun[0] += 1
+        begin(self, *frame)
+        self._leave()
+
+    monkeypatch.setattr(Stream, "_begin", leaving)
+    with served(tiny) as (server, _), stream(server.url) as left:
+        left.send(b"".join(raw(number, number) for number in range(20)))
+        wait_until(lambda: begun[0] > 0)
+        assert ask(server).status == 200  # the loop is through with what arrived
+    assert begun == [1]

@@ -298,6 +298,16 @@ def test_an_output_in_the_constants_cannot_be_written() -> None:
     assert bytes(call._image.constants) == before
 
 
+def test_an_output_of_no_elements_is_given() -> None:
+    model = ProgramModel(read_compiled(with_document(_set("outputs", 0, "shape", [1, 0]))))
+    (spec,) = model.inputs
+    shape = tuple(1 if isinstance(dim, str) else dim for dim in spec.shape)
+    feeds = {spec.name: EdgeTensor(bytes(spec.dtype.nbytes(shape)), spec.dtype, shape)}
+    name = model.outputs[0].name
+
+    assert model.run(feeds, [name], {}, ())[name].shape == (1, 0)
+
+
 def test_an_unknown_operation_is_refused() -> None:
     # The fourth word of the convolution, a place, is the operation of the other kernel.
     content = with_document(lambda found: found["calls"][CONVOLUTION].__setitem__(0, "unary_float"))

@@ -60,7 +60,11 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         "`num_attention_heads` is 1024, expected at most 256 heads of 1024 values",
     ),
     "scale-no-float": ({"attention_multiplier": 1e300}, "`attention_scale` would be 1e+300, which is no float32"),
-    "cap-no-float": ({"final_logit_softcapping": 1e300}, "`final_softcap` would be 1e+300"),
+    "cap-no-float": (
+        {"model_type": "gemma2", "final_logit_softcapping": 1e300},
+        "`final_softcap` would be 1e+300",
+    ),
+    "cap-of-another-family": ({"final_logit_softcapping": 30.0}, "asks for a cap of the logits"),
     "scale-of-yarn": (
         {"rope_scaling": {"type": "yarn", "factor": 4.0, "attention_factor": 1e30}},
         "`attention_scale` would be",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import edge_infer
-from edge_infer.errors import EdgeInferError, InputError, ManifestError
+from edge_infer.errors import BundleError, EdgeInferError, InputError, ManifestError
 from edge_infer.tasks.definition import read_definition
 from tests.support.tasks import pipelines
 
@@ -152,7 +152,7 @@ def test_a_text_that_is_not_cut_to_the_models_length_is_the_engines_error(tmp_pa
     bundle = pipelines.words(tmp_path / "w.bundle", "text-classification", after, 2, labels, pooled=True)
     with (
         edge_infer.pipeline(bundle) as classify,
-        pytest.raises(InputError, match="2 scores, and the bundle has 1 labels"),
+        pytest.raises(BundleError, match="2 scores, and the bundle has 1 labels"),
     ):
         classify("good")
 

@@ -233,6 +233,7 @@ def test_shared_memory(send: Client) -> None:
     ("method", "path", "status", "message"),
     [
         ("GET", "/v2/models/tiny/infer", 405, "does not take GET"),
+        ("GET", "/v2/models/tiny/predict", 405, "does not take GET"),
         ("POST", "/v2/models/tiny", 405, "does not take POST"),
         ("DELETE", "/models/tiny/manifest.json", 405, "does not take DELETE"),
         ("PUT", "/models/tiny/manifest.json", 405, "does not take PUT"),

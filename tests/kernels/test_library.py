@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge_infer.errors import BackendUnavailable
+from edge_infer.formats import wasm
 from edge_infer.kernels import build, decoder_words, generation, library
 from edge_infer.platform.cpu import Processor
 
@@ -83,6 +84,17 @@ def test_the_built_files_of_compiled_models_are_small() -> None:
         assert path.stat().st_size <= 120_000, path.name
 
 
+def test_the_kernel_for_a_dot_product_has_no_memory_of_its_own() -> None:
+    content = (build.BUILT / "dot.wasm").read_bytes()
+    sections = dict(wasm.sections(content))
+
+    assert len(content) <= 2750
+    assert sections[2][0] == 1, "the memory of the model is all that it imports"
+    assert 4 not in sections and wasm.DATA not in sections, "tables and data"
+    # The one global is the address of the stack: a function that has one begins with `global.get 0`, `i32.const`.
+    assert b"\x23\x00\x41" not in sections[10]
+
+
 def test_the_built_files_of_text_generation_are_small() -> None:
     for path in build.BUILT.glob("generation*"):
         assert path.stat().st_size <= (50_000 if path.suffix == ".wasm" else 120_000), path.name
@@ -109,9 +121,14 @@ def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
         library.Library(broken)
 
 
+def of_another(monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
+    """Be on another CPU, with no library loaded yet."""
+    monkeypatch.setattr(library, "_machine", lambda: machine)
+    monkeypatch.setattr(library, "_LOADED", [])
+
+
 def test_a_system_without_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "s390x")
-    library.native_library.cache_clear()
+    of_another(monkeypatch, "s390x")
 
     with pytest.raises(BackendUnavailable, match="on s390x"):
         library.native_library()
@@ -119,13 +136,11 @@ def test_a_system_without_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_32_bit_python_on_a_64_bit_arm_kernel_takes_the_32_bit_library(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    of_another(monkeypatch, "aarch64")
     monkeypatch.setattr(ctypes, "sizeof", lambda _: 4)
     monkeypatch.setattr(library, "Library", lambda path: taken.append(Path(path).name))
-    library.native_library.cache_clear()
 
     library.native_library()
-    library.native_library.cache_clear()
 
     assert taken == ["linux_armv7.so"]
 
@@ -133,10 +148,9 @@ def test_a_32_bit_python_on_a_64_bit_arm_kernel_takes_the_32_bit_library(monkeyp
 def test_an_armv7_cpu_without_division_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("Features : half thumb fastmult vfp edsp neon vfpv3 tls vfpd32\n")
-    monkeypatch.setattr("platform.machine", lambda: "armv7l")
+    of_another(monkeypatch, "armv7l")
     monkeypatch.setattr(ctypes, "sizeof", lambda _: 4)
     monkeypatch.setattr(library, "_CPUINFO", str(cpuinfo))
-    library.native_library.cache_clear()
 
     with pytest.raises(BackendUnavailable, match="lacks `idiva`, `vfpv4`"):
         library.native_library()
@@ -149,7 +163,7 @@ def test_the_library_of_text_generation_is_that_of_the_cpu(
     monkeypatch: pytest.MonkeyPatch, features: str, name: str
 ) -> None:
     taken: list[str] = []
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    of_another(monkeypatch, "x86_64")
     monkeypatch.setattr(library, "read_processor", lambda: Processor("", (*features.split(),), 1))
     monkeypatch.setattr(generation, "GenerationLibrary", lambda path: taken.append(Path(path).name))
     generation.generation_library.cache_clear()

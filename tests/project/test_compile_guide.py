@@ -30,12 +30,21 @@ def test_the_commands_and_the_page_of_the_guide_work(tmp_path: Path) -> None:
     text = GUIDE.read_text("utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     said = ""
-    for command in re.findall(r"^```sh\n(.*?)\n```$", text, re.M | re.S):
-        words = [sys.executable, "-m", *command.replace("edge-infer", "edge_infer", 1).split()]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ})
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    files = {block.split()[1]: block for block in blocks if block.startswith("# ")}
+    for name, block in files.items():
+        (tmp_path / name).write_text(block)
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    for command in "\n".join(re.findall(r"^```sh\n(.*?)\n```$", text, re.M | re.S)).splitlines():
+        program, *rest = command.split()
+        words = [sys.executable, *(["-m", "edge_infer"] if program == "edge-infer" else []), *rest]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
         said += done.stdout + done.stderr
-    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    assert [*files] == ["net.py", "save_keras.py"]
+    for folder in ("from_torch", "from_keras"):
+        assert sum(path.stat().st_size for path in (tmp_path / folder).iterdir()) < 20_500
+    (code,) = (block for block in blocks if block not in files.values())
     printed = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout

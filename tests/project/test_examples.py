@@ -223,7 +223,7 @@ def test_31_makes_containers_of_the_server_and_of_one_model_and_both_answer(tmp_
     for kind, options in (("plain", ("--wheel", str(wheel))), ("slim", ("--slim",))):
         told = run(EXAMPLES / "31_container.py", str(bundle), "-o", str(tmp_path / kind), *options)
         said[kind] = json.loads(told.splitlines()[-1])
-        assert (tmp_path / kind / "Dockerfile").read_text() in (EXAMPLES.parent / "docs/guide/serve.md").read_text()
+        assert (tmp_path / kind / "Dockerfile").read_text() in (EXAMPLES.parent / "docs/guide/deploy.md").read_text()
         with tarfile.open(tmp_path / kind / "root.tar") as root:
             names = root.getnames()
         assert not [name for name in names if re.search(r"bin/(sh|dash|bash|dpkg|pip.*)$", name)]

@@ -39,7 +39,7 @@ def test_the_commands_and_the_code_of_the_guide_work(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         said.append(done.stdout + done.stderr)
-    (code,) = re.findall(r"^```c\n(.*?)^```$", text, re.M | re.S)
+    code, _boxes = re.findall(r"^```c\n(.*?)^```$", text, re.M | re.S)
     (tmp_path / "firmware/use.c").write_text(code)
     strict = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-c", "use.c")
     subprocess.run(["gcc", *strict], cwd=tmp_path / "firmware", check=True)

@@ -8,16 +8,28 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.generation import gguf_files, hub_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 PARTS = dict(
     re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", (ROOT / "docs/guide/origins.md").read_text("utf-8"), re.M | re.S)
 )
-#: Parts that need what lies in a folder of its own, which `tests/setup.sh all` makes.
-FOLDERS = {"JAX and Flax": "jax", "TensorFlow": "tensorflow"}
-_TORCH = ("PyTorch", "A file of torch.export, or TorchScript", "Keras")
+#: Parts, and engines of Keras, that need what lies in a folder of its own, which `tests/setup.sh all` makes.
+FOLDERS = {"JAX": "jax", "Flax": "jax", "TensorFlow": "tensorflow", "jax": "jax", "tensorflow": "tensorflow"}
+#: Parts that need torch, and the engines that each is run with.
+_TORCH = {"PyTorch": ("",), "A file of torch.export, or TorchScript": ("",), "Keras": ("torch", "jax", "tensorflow")}
+#: What a part takes from the reader: a model with its format, of random weights.
+_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "A Hugging Face folder": ("SmolLM2-135M-Instruct", hub_folders.write_folder),
+    "A GGUF file": ("SmolLM2-135M-Instruct-Q4_0.gguf", gguf_files.write_gguf),
+}
 _BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.M | re.S)
 
 
@@ -28,13 +40,26 @@ def test_every_part_has_ten_lines_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=[pytest.mark.long, *([pytest.mark.torch] if one in _TORCH else [])]) for one in PARTS],
+    ("name", "engine"),
+    [
+        pytest.param(
+            one,
+            engine,
+            marks=[pytest.mark.long, *([pytest.mark.torch] if one in _TORCH else [])],
+            id=" on ".join(filter(None, (one, engine))),
+        )
+        for one in PARTS
+        for engine in _TORCH.get(one, ("",))
+    ],
 )
-def test_what_a_part_says_works(tmp_path: Path, name: str) -> None:
-    folder = ROOT / ".bench" / FOLDERS[name] if name in FOLDERS else None
+def test_what_a_part_says_works(tmp_path: Path, name: str, engine: str) -> None:
+    need = engine or name
+    folder = ROOT / ".bench" / FOLDERS[need] if need in FOLDERS else None
     if folder is not None and not (folder / "ready").exists():
-        pytest.skip(f"{name} is not installed: tests/setup.sh all")
+        pytest.skip(f"{need} is not installed: tests/setup.sh all")
+    if name in _FILES:
+        file, write = _FILES[name]
+        write(tmp_path / file)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "bin").mkdir()
     for command, arguments in (("python", ""), ("edge-infer", "-m edge_infer ")):
@@ -47,7 +72,7 @@ def test_what_a_part_says_works(tmp_path: Path, name: str) -> None:
             (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text)
             continue
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
+            ["bash", "-euo", "pipefail", "-c", text.replace("KERAS_BACKEND=torch", f"KERAS_BACKEND={engine}")],
             cwd=tmp_path,
             env=environment,
             capture_output=True,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -30,9 +32,9 @@ print(session.run({"image": [[[[0.5] * 8] * 8]]})["logits"].shape)
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an empty folder but for `dist/`, as `make build` writes it."""
+    """Return an empty folder but for `dist/`, as `make release` writes it."""
     folder = tmp_path_factory.mktemp("release")
-    made = ["make", "-C", str(ROOT), "-o", "setup", "-o", ".venv/ready", "build", f"DIST={folder / 'dist'}"]
+    made = ["make", "-C", str(ROOT), "-o", "setup", "-o", ".venv/ready", "release", f"DIST={folder / 'dist'}"]
     subprocess.run(made, check=True, capture_output=True)
     return folder
 
@@ -71,10 +73,30 @@ def run(python: Path, *arguments: str) -> str:
 def test_a_release_has_three_wheels_their_sources_and_the_npm_archive(release: Path) -> None:
     names = sorted(path.name for path in (release / "dist").iterdir())
 
-    version = names[0].removesuffix(".tgz").rpartition("-")[2]
+    (archive,) = (name for name in names if name.endswith(".tgz"))
+    version = archive.removesuffix(".tgz").rpartition("-")[2]
     parts = [f"{name}-{version}" for name in ("edge_infer", "edge_infer_converters", "edge_infer_web")]
     archives = [f"{part}{end}" for part in parts for end in ("-py3-none-any.whl", ".tar.gz")]
-    assert names == sorted([f"edge-infer-{version}.tgz", *archives])
+    assert names == sorted([archive, *archives, "npm.cdx.json", "python.cdx.json", "SHA256SUMS"])
+
+
+def test_a_release_lists_its_files_by_their_digests(release: Path) -> None:
+    lines = (release / "dist/SHA256SUMS").read_text("utf-8").splitlines()
+
+    listed = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    files = [path for path in (release / "dist").iterdir() if path.name != "SHA256SUMS"]
+    assert listed == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_the_bills_of_materials_name_what_a_release_runs_on(release: Path) -> None:
+    said = {name: (release / f"dist/{name}.cdx.json").read_text("utf-8") for name in ("python", "npm")}
+
+    used = {name: {one["name"] for one in json.loads(text)["components"]} for name, text in said.items()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {"edge-infer-converters", "edge-infer-web", "onnxruntime", "starlette", "tuf"} <= used["python"]
+    assert set(json.loads((ROOT / "web/package.json").read_text("utf-8"))["dependencies"]) <= used["npm"]
+    assert json.loads(said["python"])["metadata"]["component"]["version"] == project["version"]
+    assert str(release) not in said["python"] + said["npm"]  # no folder of the machine that built it
 
 
 def test_the_readme_s_lines_run_in_an_empty_environment(release: Path, python: Path) -> None:

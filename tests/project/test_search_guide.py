@@ -81,6 +81,7 @@ def test_the_own_documents_of_the_guide_are_found(folder: Path) -> None:
     assert said == ["# Films\n\ngood film", 2, True]
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_the_page_of_the_guide_finds_what_python_finds(folder: Path) -> None:
     (page_text,) = blocks("html")

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs/guide/serve.md"
+GUIDE, MORE = ROOT / "docs/guide/serve.md", ROOT / "docs/guide/deploy.md"
 LOCAL = "http://127.0.0.1:8080"
 #: Bundles that other tests make and serve (tests/generation, tests/server/test_search.py), and Ray (test_ray.py).
 ELSEWHERE = ("chat.bundle", "minilm.bundle", "resnet.bundle", "serve run ", "docker", "pip install")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+def blocks(language: str, guide: Path = GUIDE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", guide.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,9 @@ def test_the_settings_of_the_guide_are_read(folder: Path) -> None:
 def test_the_recipes_for_clusters_name_what_the_server_has() -> None:
     """YAML is not run here: its paths, options and ports are those of the server."""
     help_text = warm_command.run(["serve", "--help"]).stdout
-    for text in blocks("yaml"):
+    recipes = blocks("yaml", MORE)
+    assert len(recipes) == 2
+    for text in recipes:
         for option in re.findall(r'"(--[a-z-]+)"', text):
             assert option in help_text, option
         for path in re.findall(r"path: (/[a-z0-9/_-]+)", text):

@@ -114,6 +114,7 @@ def test_the_python_of_the_guide_follows_the_store(done: Done, monkeypatch: pyte
     assert names["result"]["logits"].tolist() == [[4.0 * version] * 4]
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_the_page_of_the_guide_follows_the_store(done: Done) -> None:
     (code,) = blocks("js")

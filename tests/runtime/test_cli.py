@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -356,6 +357,7 @@ def test_verify_passes_where_all_engines_agree(bundle: Path) -> None:
     assert document["passed"]
     assert {row["backend"] for row in document["rows"]} == {"onnxruntime"}
     assert {row["verdict"] for row in document["rows"]} == {"ok"}
+    assert re.search(r"^1 of 1 agree with .* on 1 golden example$", edge_infer("verify", bundle).stderr, re.MULTILINE)
 
 
 def test_verify_fails_where_a_number_differs(write_bundle: WriteBundle) -> None:

@@ -36,6 +36,20 @@ def test_an_error_crosses_the_wire_as_the_same_class(error_class: type[EdgeInfer
     assert type(pickle.loads(pickle.dumps(error))) is error_class
 
 
+def test_facts_that_json_does_not_know_are_spelt() -> None:
+    both = [float("nan"), (-float("inf"), 1.5)]
+
+    error = InputError("no", got=float("inf"), both=both, where={1: {2}}, held=True)
+    text = json.dumps(error.to_json(), allow_nan=False)
+
+    assert json.loads(text)["details"] == {
+        "got": "Infinity",
+        "both": ["NaN", ["-Infinity", 1.5]],
+        "where": {"1": "{2}"},
+        "held": True,
+    }
+
+
 def test_codes_are_unique() -> None:
     def codes(root: type[EdgeInferError]) -> list[str]:
         return [root.code, *(code for child in root.__subclasses__() for code in codes(child))]

@@ -10,14 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import flatbuffers
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import edge_infer
 from edge_infer import InputError, UnsupportedModel
+from edge_infer.errors import ExecutionError
 from edge_infer.formats.tflite_check import is_whole
 from edge_infer_converters.writers.tflite import write
 from tests.support import zoo
@@ -58,6 +62,35 @@ def test_names_and_free_dimensions_come_from_the_signature(mlp: Session) -> None
     assert [(spec.name, spec.dtype, spec.shape[1]) for spec in mlp.inputs] == [("x", "float32", 64)]
     assert isinstance(mlp.inputs[0].shape[0], str)
     assert [spec.name for spec in mlp.outputs] == ["logits"]
+
+
+def shortened() -> bytes:
+    """Return a convolution over 3 rows with a free number of rows, of which the file stores 1."""
+    weights = ", ".join(map(str, range(12)))
+    source = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> rows (float[1, 2, 8, 3] x) => (float[1, 2, 6, 3] y)
+        <float[2, 2, 3, 1] w = {{{weights}}}> {{ y = Conv(x, w) }}"""
+    )
+    model: Any = schema.ModelT.InitFromPackedBuf(write(source).data)
+    graph = model.subgraphs[0]
+    tensor = graph.tensors[graph.inputs[0]]
+    tensor.shapeSignature = [-1 if dim == 8 else dim for dim in tensor.shape]
+    tensor.shape = [1 if dim == 8 else dim for dim in tensor.shape]
+    builder = flatbuffers.Builder()
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def test_a_model_that_cannot_run_with_the_sizes_that_it_stores_takes_those_of_each_run(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(shortened(), "rows.tflite")) as session:
+        first = session.run({"x": np.ones((1, 2, 8, 3), np.float32)})["y"]
+        with pytest.raises(ExecutionError, match="failed to prepare"):
+            session.run({"x": np.ones((1, 2, 2, 3), np.float32)})
+        second = session.run({"x": np.ones((1, 2, 5, 3), np.float32)})["y"]
+
+    assert first.shape == (1, 2, 6, 3)
+    assert (second == np.array([15, 51])[None, :, None, None]).all()
+    assert second.shape == (1, 2, 3, 3)
 
 
 def test_each_run_may_have_another_batch(mlp: Session, expected: Any) -> None:

@@ -82,6 +82,16 @@ def test_nothing_compared_is_no_agreement() -> None:
         assert judge(compare(references, references), "int8").word == "fail"
 
 
+@pytest.mark.parametrize("shape", [(1, 0, 80), (1, 4, 80)], ids=["empty", "zeros"])
+def test_an_output_that_shows_nothing_is_a_warning_though_others_agree(shape: tuple[int, ...]) -> None:
+    runs = [{"features": np.zeros(shape, np.float32), "lengths": np.array([4])}]
+
+    verdict = judge_outputs(compare_outputs(runs, runs), "fp16")
+
+    assert verdict.word == "warn"
+    assert verdict.reason.startswith("`features`: ")
+
+
 def test_another_dtype_or_other_names_disagree() -> None:
     assert judge(compare(outputs([1.0]), outputs([1], dtype="int64")), "int8").word == "fail"
     assert judge(compare([{"y": Tensor.from_list([1.0], "float32")}, {}], outputs([1.0], [1.0])), "fp32").word == "fail"
@@ -276,6 +286,20 @@ def test_places_are_no_slices() -> None:
     assert verdict_of(want, got) == "ok"
 
 
+def test_a_slice_of_zeros_beside_a_lost_one_has_no_ratio() -> None:
+    """Whatever stands where the source has nothing: no division overflows, and the lost slice is named."""
+    rng = np.random.default_rng(0)
+    want = rng.normal(size=(1, 3, 50)).astype(np.float32) * np.array([[[1000.0], [1.0], [0.0]]], np.float32)
+    got = want.copy()
+    got[0, 1] *= -1
+    got[0, 2] = 1e30
+
+    found = compare_outputs([{"y": want}], [{"y": got}])["y"]
+
+    assert found.lost_slices == 1
+    assert found.lost == "y[:, 1]"
+
+
 def noisy(want: np.ndarray[Any, Any], sqnr_db: float, seed: int = 0) -> np.ndarray[Any, Any]:
     """Add noise of this energy."""
     noise = np.random.default_rng(seed).normal(size=want.shape)
@@ -415,3 +439,13 @@ def test_a_tolerance_counts_arrays_as_it_counts_lists(monkeypatch: pytest.Monkey
 
     assert fast == slow
     assert "of 1000 values are off by more than" in fast.reason
+
+
+def test_probabilities_that_are_noise_are_a_warning_however_small() -> None:
+    source = [{"map": np.full((1, 1, 8, 8), 1e-6, np.float32)}]
+    blind = [{"map": np.tile(np.array([0, 3e-6], np.float32), 32).reshape(1, 1, 8, 8)}]
+
+    verdict = judge_outputs(compare_outputs(source, blind), "int8")
+
+    assert verdict.word == "warn"
+    assert "near 0" in verdict.reason

@@ -23,7 +23,7 @@ from tests.support import zoo
 from tests.support.onnxruntime_c import take_c_interface
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tests.support.model_files import WriteBundle, WriteModel
 
@@ -287,11 +287,111 @@ def test_an_lstm_streams_with_its_state_in_the_engine(write_model: WriteModel) -
 
         with session.stream({"h_out": "h_in", "c_out": "c_in"}) as stream:
             results = [stream.step({"x": x}) for x in steps]
-            locations = {name: tensor.location for name, tensor in stream._held.items()}
 
     assert [list(result) for result in results] == [["y"]] * 5
     np.testing.assert_array_equal([result["y"] for result in results], expected)
-    assert locations == {"h_in": "engine", "c_in": "engine"}
+
+
+def test_the_steps_of_a_stream_are_bound_until_an_input_has_another_shape(write_model: WriteModel) -> None:
+    model = zoo.running_sum()
+    with edge_infer.load(write_model(model)) as session:
+        with session.stream({"total_out": "total_in"}, initial={"total_in": np.zeros(1, np.float32)}) as stream:
+            found = [stream.step({"x": np.full(size, 1, np.float32)}) for size in (2, 2, 2, 3, 2)]
+            state = stream.state()["total_in"]
+
+        # Each step's outputs are its own, whichever buffers the engine wrote them into.
+        assert [result["seen"].tolist() for result in found] == [[1, 1], [3, 3], [5, 5], [7, 7, 7], [10, 10]]
+        assert np.asarray(state).tolist() == [11]
+
+
+def test_a_stream_whose_outputs_change_their_shape_goes_on(write_model: WriteModel) -> None:
+    session = edge_infer.load(write_model(zoo.running_sum()))
+    with session, session.stream({"total_out": "total_in"}, initial={"total_in": np.zeros(1, np.float32)}) as stream:
+        inputs = ([1, 0], [2, 0], [3, 4], [0, 0], [5, 0])
+        found = [stream.step({"x": np.array(x, np.float32)})["where"].tolist() for x in inputs]
+        state = np.asarray(stream.state()["total_in"]).tolist()
+
+    assert found == [[[0]], [[0]], [[0, 1]], [[]], [[0]]]
+    assert state == [15]
+
+
+class _Counted:
+    """A runnable whose steps are counted by the way they go: over bound buffers or free; binding may fail."""
+
+    def __init__(self, runnable: Any, error: Exception | None = None, step_error: Exception | None = None) -> None:
+        self._runnable, self._error, self._step_error = runnable, error, step_error
+        self.way = ""
+        self.tries = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runnable, name)
+
+    def run(self, *arguments: Any) -> Any:
+        self.way += "f"
+        return self._runnable.run(*arguments)
+
+    def bind_steps(self, *arguments: Any) -> Any:
+        self.tries += 1
+        if self._error is not None:
+            raise self._error
+        bound = self._runnable.bind_steps(*arguments)
+        step = bound.step
+
+        def counted(feeds: Any) -> Any:
+            if self._step_error is not None:
+                raise self._step_error
+            self.way += "b"
+            return step(feeds)
+
+        bound.step = counted
+        return bound
+
+
+def _counted_stream(write_model: WriteModel, sizes: Sequence[int], **fails: Exception) -> tuple[_Counted, list[float]]:
+    with edge_infer.load(write_model(zoo.running_sum())) as session:
+        counted = session._runnable = _Counted(session._runnable, **fails)
+        with session.stream({"total_out": "total_in"}, initial={"total_in": np.zeros(1, np.float32)}) as stream:
+            return counted, [float(stream.step({"x": np.ones(size, np.float32)})["seen"][0]) for size in sizes]
+
+
+@pytest.mark.parametrize("interface", ["python"], indirect=True)  # the other one binds no steps
+def test_a_stream_binds_again_after_a_step_of_another_shape(write_model: WriteModel) -> None:
+    counted, found = _counted_stream(write_model, (2, 2, 3, 2, 2, 2, 2, 3, 2, 3, 2, 3))
+
+    assert found == [1, 3, 5, 8, 10, 12, 14, 16, 19, 21, 24, 26]
+    # Bound at once, then after two steps of the same shapes, then after four: shapes in turn bind nothing.
+    assert counted.way == "fbfffbbfffff"
+
+
+@pytest.mark.parametrize("interface", ["python"], indirect=True)  # the other one binds no steps
+def test_a_step_whose_buffers_cannot_be_bound_is_answered(write_model: WriteModel) -> None:
+    counted, found = _counted_stream(write_model, (2, 2, 2), error=MemoryError())
+
+    assert (counted.way, counted.tries, found) == ("fff", 1, [1, 3, 5])
+
+
+@pytest.mark.parametrize("interface", ["python"], indirect=True)  # the other one binds no steps
+def test_a_bound_step_that_fails_is_not_run_again(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.running_sum())) as session:
+        counted = session._runnable = _Counted(session._runnable, step_error=ExecutionError("the engine failed"))
+        with session.stream({"total_out": "total_in"}, initial={"total_in": np.zeros(1, np.float32)}) as stream:
+            stream.step({"x": np.ones(2, np.float32)})
+            with pytest.raises(ExecutionError, match="the engine failed"):
+                stream.step({"x": np.ones(2, np.float32)})
+            assert counted.way == "f"
+            counted._step_error = None
+            assert stream.step({"x": np.ones(2, np.float32)})["seen"].tolist() == [3, 3]
+
+
+def test_a_bound_stream_knows_that_its_session_is_closed(write_model: WriteModel) -> None:
+    session = edge_infer.load(write_model(zoo.running_sum()))
+    stream = session.stream({"total_out": "total_in"}, initial={"total_in": np.zeros(1, np.float32)})
+    for _ in range(3):
+        stream.step({"x": np.ones(2, np.float32)})
+    session.close()
+    with pytest.raises(InputError, match="is closed"):
+        stream.step({"x": np.ones(2, np.float32)})
+    stream.close()
 
 
 def test_a_stream_goes_on_from_a_saved_state(write_model: WriteModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,13 @@ from edge_infer.errors import PayloadTooLarge
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution.answer_size import AnswerSize
 from edge_infer.server.http.in_thread import ServerThread
-from edge_infer.server.response.writing import flat, write_answer
+from edge_infer.server.response.writing import flat, octets, write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import OCTETS, Client, row
-from tests.support.server.streams import answer, framed, stream
+from tests.support.server.streams import answer, framed, raw, stream
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -112,6 +113,32 @@ def test_an_answer_that_is_too_large_is_refused_on_all_ways(server: ServerThread
     assert send(INFER, "POST", row(1.0, 1), content_type=OCTETS).status == 200
 
 
+def test_another_server_gets_bytes_of_a_large_answer(tmp_path: Path) -> None:
+    """The application on an ASGI server that is not ours."""
+    app = create_app(
+        {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, limits=Limits(batch=BatchLimits(max_rows=0))
+    )
+    body, sent = row(1.0, 100_000), list[Any]()
+    headers = [(b"host", b"x"), (b"content-type", OCTETS.encode()), (b"content-length", b"%d" % len(body))]
+    scope = {"type": "http", "method": "POST", "path": INFER, "raw_path": INFER.encode(), "query_string": b""}
+    left = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        return left.pop() if left else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        async with app.lifespan():
+            await app({**scope, "headers": headers, "client": None, "server": None, "scheme": "http"}, receive, send)
+
+    asyncio.run(ask())
+    assert sent[0]["status"] == 200
+    assert isinstance(sent[1]["body"], bytes)
+    assert sent[1]["body"] == body
+
+
 def test_its_json_is_bounded_too(server: ServerThread) -> None:
     data = [0.123456789] * 24
     entry = {"name": "x", "shape": [8, 3], "datatype": "FP32", "data": data}
@@ -125,12 +152,21 @@ def test_answers_count_from_the_queue_on_until_they_are_sent(tmp_path: Path, gat
     memory = app.direct.context.memory
     with ServerThread(app) as server, stream(server.url) as connection:
         Client(server.url)("/v2/models/tiny/ready")
-        connection.send(framed(1, {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}))
+        connection.send(raw(1, 2.0))
         assert gate.entered.wait(60)
-        assert memory.taken > 12
+        assert memory.taken == 24  # what came, and what will be sent
         gate.open.set()
-        assert answer(connection.recv())[1]["outputs"][0]["data"] == [1, 2, 3]
+        assert answer(connection.recv()) == (1, None, row(2.0))
         wait_until(lambda: not memory.taken)
+
+
+def test_the_bytes_of_a_large_array_are_not_copied_unless_they_are_a_part_of_a_larger_one() -> None:
+    whole = numpy.arange(300_000, dtype="float32").reshape(100, 3000)
+    for value, is_shared in ((whole, True), (whole[1:], False), (whole.T, False), (whole.T.copy(), True)):
+        data = octets(value)
+        assert bytes(data) == value.tobytes()
+        assert len(data) == value.nbytes
+        assert (isinstance(data, memoryview) and numpy.shares_memory(data, value)) is is_shared
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from tests.support.server.client import Client, row
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+LISTS = b"[" + b"[]," * 30_000 + b"[]]"  # so much JSON is parsed in a process
 JSON = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1.5, 2, 3]}]}).encode()
 
 
@@ -69,5 +71,36 @@ def test_a_request_leaves_no_cycle(port: int, send: Callable[[int, int], None], 
         send(port, count)
         # A cycle for each request would be `count` objects at least; connections and other threads leave some.
         assert gc.collect() < count // 4
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("body", "more", "status"),
+    [
+        (LISTS, {}, 400),
+        (gzip.compress(LISTS), {"content_encoding": "gzip"}, 400),
+        (gzip.compress(bytes(20 * 2**20)), {"content_encoding": "gzip"}, 413),
+        (b"[]", {}, 400),
+    ],
+    ids=["in a process", "packed", "bomb", "small"],
+)
+@pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
+def test_a_request_that_fails_leaves_no_cycle(
+    port: int, path: str, body: bytes, more: dict[str, str], status: int
+) -> None:
+    """Its body would stay in memory with it, 15 MB of a bomb of 64 kB, until the collector ran."""
+
+    def send(count: int) -> None:
+        client = Client(f"http://127.0.0.1:{port}")
+        for _ in range(count):
+            assert client(path, "POST", body, content_type="application/json", **more).status == status
+
+    send(2)
+    gc.collect()
+    gc.disable()
+    try:
+        send(20)
+        assert gc.collect() < 20 * 10  # a frame and its traceback, its error, its call: 40 objects and more for each
     finally:
         gc.enable()

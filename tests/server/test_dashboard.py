@@ -39,7 +39,7 @@ def test_the_page_needs_no_key_and_its_counts_do(tmp_path: Path) -> None:
         send = Client(server.url)
         page = send("/dashboard")
         assert page.headers["content-type"].startswith("text/html")
-        for name in ("dashboard.js", "chart.js", "look.css", "dashboard.css"):
+        for name in ("dashboard.js", "theme.js", "chart.js", "look.css", "dashboard.css"):
             assert send(f"/dashboard/{name}").status == 200
         assert send("/dashboard/state.json").status == 401
         assert send("/dashboard/state.json", x_api_key="k").status == 200

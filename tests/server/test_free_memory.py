@@ -45,6 +45,15 @@ def test_memory_that_does_not_go_back_is_asked_for_once(monkeypatch: pytest.Monk
     assert looks(monkeypatch, [(900, 0), (100, 0), (900, 0)], 800) == [2]  # and unloaded
 
 
+def test_little_is_given_back_once_requests_hold_nothing_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = [(100, 0), *[(200, 50)] * 6]
+    assert looks(monkeypatch, [*busy, *[(200, 0)] * 4], 95) == [10]
+    in_use = [(100, 0), (900, 500), *[(305, 0)] * 4, *[(210, 0)] * 8]  # what is in use at one look is free later
+    assert looks(monkeypatch, in_use, 95) == [1, 5]
+    assert looks(monkeypatch, [*busy, *[(200, 0)] * 3, (200, 50), *[(200, 0)] * 3], 95) == []
+    assert looks(monkeypatch, [(100, 0)] * 5 + [(107, 0)] * 9, 7) == []
+
+
 @pytest.mark.skipif(not hasattr(ctypes.pythonapi, "malloc_trim"), reason="glibc alone has it")
 def test_free_memory_is_returned() -> None:
     blocks = [bytearray(b"a") * 100_000 for _ in range(1000)]  # below the size that is mapped by itself

@@ -41,7 +41,7 @@ def without_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.As
 
 
 def test_it_has_the_page_s_engines_and_none_of_the_server(modules: dict[str, str]) -> None:
-    assert {"edge_infer.backends.web.ort", "edge_infer.backends.web.litert", "edge_infer.compat.tflite"} <= set(modules)
+    assert {"edge_infer.backends.web.ort", "edge_infer.backends.web.litert", "edge_infer.runtime.load"} <= set(modules)
     assert not any(name.startswith(("edge_infer.server", "edge_infer.cli", "edge_infer.sync")) for name in modules)
 
 
@@ -61,7 +61,7 @@ def test_the_code_is_that_of_the_package_line_by_line(modules: dict[str, str]) -
 def test_it_is_small_over_the_wire() -> None:
     data = build_page_archive(package_files(), "0.1.0").data
 
-    assert len(brotli.compress(data)) < 68_000
+    assert len(brotli.compress(data)) < 56_000
 
 
 def test_a_name_that_it_leaves_out_says_where_to_find_it(tmp_path: Path) -> None:
@@ -105,12 +105,14 @@ try:
 except ModuleNotFoundError:
     pass
 assert asked == []
-print(edge_infer.Tokenizer.__name__, edge_infer.pipeline.__name__, len(asked))
+import edge_infer.compat
+import edge_infer.runtime.tuning
+print(edge_infer.Tokenizer.__name__, edge_infer.compat.install.__name__, edge_infer.tune.__name__, len(asked))
 """
 
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
 
-    assert done.stdout == "Tokenizer pipeline 1\n", done.stderr
+    assert done.stdout == "Tokenizer install tune 1\n", done.stderr
 
 
 def test_a_page_that_loaded_numpy_computes_with_what_the_archives_have(tmp_path: Path) -> None:

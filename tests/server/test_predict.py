@@ -69,6 +69,16 @@ def refused(answer: Answer, status: int = 400) -> str:
     return text
 
 
+def test_a_form_with_a_file_in_it_is_refused_with_the_way_to_send_the_file(server: ServerThread) -> None:
+    """What `curl -F file=@photo.png` sends."""
+    body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="p.png"\r\n\r\n' + png() + b"\r\n--b--\r\n"
+
+    answer = predict(server, "colours", body, "multipart/form-data; boundary=b")
+
+    assert refused(answer, 415) == "The body is a form, expected the file itself"
+    assert json.loads(answer.body)["hint"] == "curl --data-binary @FILE"
+
+
 @pytest.mark.parametrize("kind", ["image/png", OCTETS, FORM])
 def test_the_bytes_of_a_photo_are_answered_as_the_pipeline_does(
     server: ServerThread, bundles: dict[str, Path], kind: str
@@ -122,6 +132,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(server: ServerThread) -> N
     assert "no `inputs`" in refused(predict(server, "colours", {"input": 1}))
     assert "no argument `topk`" in refused(predict(server, "colours", png(), "image/png", "?topk=1"))
     assert "`top_k` is 'x'" in refused(predict(server, "colours", png(), "image/png", "?top_k=x"))
+    assert "not UTF-8" in refused(predict(server, "words", png(), "text/plain"))
     assert "is not a text" in refused(predict(server, "words", {"inputs": 7}))
     assert "more than 200000 characters" in refused(predict(server, "words", {"inputs": "a" * 200_001}))
     assert "expected 1 to 256" in refused(predict(server, "words", {"inputs": []}))

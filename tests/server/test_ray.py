@@ -26,7 +26,13 @@ OWN = ROOT / ".bench/ray/bin/python"
 #: How long Ray may take to start, to answer, and to replace a replica.
 TIMEOUT_S = 580
 #: Beside a busy machine's: Ray's agent of metrics takes longer to start than its raylet waits for it.
-QUIET = {"RAY_enable_metrics_collection": "false", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+QUIET = {
+    "RAY_enable_metrics_collection": "false",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # On a busy machine its proxy takes longer to start than the 5 s after which Ray kills it.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+}
 
 
 def test_a_replica_serves_the_bundles_that_the_environment_names(

@@ -11,7 +11,7 @@ from edge_infer.errors import ExecutionError
 from edge_infer.server.app import create_app
 from edge_infer.server.execution import job
 from edge_infer.server.execution.repository import ServedModel
-from edge_infer.server.execution.run_batch import run_batch
+from edge_infer.server.execution.run_batch import LARGE_PART_BYTES, run_batch
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.request import Batch
 from tests.support.server.bundles import bundle_files, write_bundle
@@ -48,6 +48,19 @@ def batch(*values: float) -> Batch:
     for request, value in zip(requests, values, strict=True):
         request.inputs = {"x": numpy.full((1, 3), value, "float32")}
     return Batch(requests, len(values), 0.0)
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_a_large_part_of_a_batch_keeps_nothing_of_the_others(session: Session, is_large: bool) -> None:
+    requests = [Waiting() for _ in range(2)]
+    rows = LARGE_PART_BYTES // 12 + 1 if is_large else 1
+    for request in requests:
+        request.inputs, request.rows = {"x": numpy.full((rows, 3), 1.0, "float32")}, rows
+    results = run_batch(session, Batch(requests, 2 * rows, 0.0))
+    for result in results:
+        assert isinstance(result, dict)
+        assert result["y"].shape == (rows, 3)
+        assert result["y"].flags.owndata is is_large
 
 
 def test_an_unknown_failure_is_that_of_the_requests_that_cause_it_and_logged_once(

@@ -176,7 +176,7 @@ def test_a_search_that_takes_too_long_is_answered_in_time(
 
 
 def test_a_search_is_refused_where_too_many_wait(server: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "_MAX_WAITING", 0)
+    monkeypatch.setattr(endpoint, "MAX_WAITING", 0)
     full = search(server, {"query": [1, 2, 3, 4]})
     assert (full.status, json.loads(full.body)["code"], full.headers["retry-after"]) == (503, "queue_full", "1")
 

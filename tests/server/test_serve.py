@@ -31,9 +31,9 @@ from tests.support.wait import wait_until
 
 def test_the_url_is_printed_when_it_answers_and_ctrl_c_ends_it(tmp_path: Path, web_root: Path) -> None:
     write_bundle(tmp_path / "one.bundle", bundle_files("first"))
-    write_bundle(tmp_path / "two.bundle", bundle_files("second"))
+    write_bundle(tmp_path / "second.bundle", bundle_files("second"))
     with started(tmp_path, "--web-root", str(web_root), "--open") as (process, url, line):
-        assert "(first, second)" in line
+        assert "(first of `one.bundle`, second)" in line  # by the manifest's name, not by the folder's
         get = Client(url)
         assert get("/").status == 200
         assert get("/models/second/manifest.json?token=secret").status == 200

@@ -17,10 +17,12 @@ from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.errors import ClientLeft
 from edge_infer.server.execution.dispatcher import Dispatcher
+from edge_infer.server.execution.lifecycle import Engine
 from edge_infer.server.execution.repository import ServedModel
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.websocket import WebSocket
-from edge_infer.server.ingestion import infer_websocket as endpoint
+from edge_infer.server.ingestion import infer_websocket
+from edge_infer.server.response import frames as written_frames
 from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
@@ -106,7 +108,7 @@ def test_a_large_answer_is_written_while_the_server_answers_others(
         size = {"binary_data_size": 12 * rows}
         return {"id": name, "inputs": [{"name": "x", "shape": [rows, 3], "datatype": "FP32", "parameters": size}]}
 
-    monkeypatch.setattr(endpoint, "write_answer", slowly)
+    monkeypatch.setattr(written_frames, "write_answer", slowly)
     with stream(server.url) as connection:
         connection.send(framed(1, request("large", 10_000), row(1.0, 10_000)))
         connection.send(framed(2, request("large and wrong", 10_000), row(1.0, 10_000)))
@@ -130,7 +132,7 @@ def test_a_client_that_leaves_while_its_answer_is_written_gives_the_memory_back(
         assert may_go_on.wait(20)
         return write_answer(*arguments)
 
-    monkeypatch.setattr(endpoint, "write_answer", slowly)
+    monkeypatch.setattr(written_frames, "write_answer", slowly)
     app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})
     entry = {"name": "x", "shape": [10_000, 3], "datatype": "FP32", "parameters": {"binary_data_size": 120_000}}
     with ServerThread(app) as server:
@@ -348,7 +350,7 @@ def test_a_stream_that_asks_too_much_at_once_is_read_no_further(tmp_path: Path, 
 def test_a_stream_that_has_many_bytes_in_flight_is_read_no_further(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "MAX_STREAM_BYTES", 4 * 12)
+    monkeypatch.setattr(infer_websocket, "MAX_STREAM_BYTES", 4 * 12)
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     with (
         ServerThread(create_app({"tiny": tiny}, limits=limits())) as server,
@@ -366,6 +368,34 @@ def test_a_stream_that_has_many_bytes_in_flight_is_read_no_further(
         gate.open.set()
         assert sorted(number for number, _, _ in answers_of(connection, 10)) == list(range(10))
         assert answer(other.recv(30))[2] == row(100.0)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "looked up"])
+@pytest.mark.parametrize("size", [8, 3])
+def test_streams_that_flood_leave_half_of_the_queue_to_others(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, size: int, is_known: bool
+) -> None:
+    if not is_known:  # as now and then, and always beside a canary
+        monkeypatch.setattr(Engine, "current", lambda *_: None)
+    batch = BatchLimits(max_batch_size=1, max_queue_size=size, max_wait_ms=1e6)
+    most = max(size // 2, 2)
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, limits=Limits(workers=1, batch=batch))
+    with ServerThread(app) as server, stream(server.url) as flooding, stream(server.url) as late:
+        flooding.send(raw(0, 0.0))
+        assert gate.entered.wait(60)
+        for number in range(1, 100):
+            flooding.send(raw(number, number))
+        wait_until_queued(server, most)
+        late.send(raw(0, 100.0))  # one that has nothing in flight is read
+        wait_until_queued(server, most + 1)
+        late.send(raw(1, 101.0))
+        assert Client(server.url)("/livez").status == 200  # behind all of these
+        assert queued(server) == most + 1
+        gate.open.set()
+        found = {number: tail for number, _, tail in answers_of(flooding, 100)}
+        assert found == {number: row(number) for number in range(100)}
+        assert len(answers_of(late, 2)) == 2
+    assert not app.refusals
 
 
 def test_a_timeout_is_answered_in_time_and_only_once(tmp_path: Path, gate: Gate) -> None:

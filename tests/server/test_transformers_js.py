@@ -43,13 +43,16 @@ VIT = {
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("is_converted", [True, False])
 @pytest.mark.parametrize("task", ["text-classification", "image-classification"])
-def test_it_answers_as_we_do(task: str, tmp_path: Path) -> None:
+def test_it_answers_as_we_do(task: str, is_converted: bool, tmp_path: Path) -> None:
     is_text = task == "text-classification"
     model = hub_folders.text_classifier(2) if is_text else hub_folders.image_classifier(3)
     files: Mapping[str, Any] = BERT if is_text else VIT
     hub_folders.write(tmp_path / "source", model, files)
-    bundle = convert(tmp_path / "source", tmp_path / "made.bundle", precision="fp32", format="onnx").path
+    bundle = tmp_path / "source"
+    if is_converted:
+        bundle = convert(bundle, tmp_path / "made.bundle", precision="fp32", format="onnx").path
     Image.new("RGB", (8, 8), (200, 30, 60)).save(tmp_path / "red.png")
     asked = "a good film" if is_text else str(tmp_path / "red.png")
     with ServerThread(create_app({"made": bundle})) as server:

@@ -6,6 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
+from math import inf
 from time import perf_counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from edge_infer.server.ingestion import tenant_bounds
 from edge_infer.server.ingestion.admission import Call
 from edge_infer.server.ingestion.api_keys import ApiKeys
 from edge_infer.server.ingestion.tenant_bounds import TenantBounds
-from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.server.scheduling.batcher import BatchLimits, DynamicBatcher
 from edge_infer.server.scheduling.shares import Tenant
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import OCTETS, Client, row
@@ -222,6 +223,109 @@ def test_a_request_waits_a_second_for_the_pauses_of_its_tenant_and_so_many_do(mo
     assert asyncio.run(run()) == (20, 33)
 
 
+class Served(Asked):
+    """Requests of a model for which so many under way are enough; each is under way until `end`."""
+
+    def __init__(self, enough: int) -> None:
+        super().__init__()
+        self.enough = enough
+        self.parts: list[tuple[Tenant, int]] = []
+
+    def serve(self, key: bytes, count: int) -> None:
+        tenant = next(one for one, of_it in TENANTS.items() if of_it == key)
+
+        def begin() -> bool:
+            self.begun.append(key)
+            self.parts.append((tenant, self.bounds.begin(tenant, self.enough)))
+            return True
+
+        for _ in range(count):
+            if not self.turns.defer_request(of(key, perf_counter()), begin):
+                begin()
+
+    def end(self, name: str) -> None:
+        found = next(one for one in self.parts if one[0].name == name)
+        self.parts.remove(found)
+        self.bounds.end(*found)
+
+
+def test_a_flood_has_no_more_under_way_than_another_asks_for() -> None:
+    async def run() -> Served:
+        asked = Served(enough=4)
+        asked.serve(b"b", 1)
+        asked.serve(b"a", 40)
+        await asked.passes(40)
+        assert asked.bounds.under_way == {"a": 4, "b": 1}
+        asked.serve(b"b", 5)
+        asked.serve(b"heavy", 1)
+        await asked.passes(40)
+        assert asked.bounds.under_way == {"a": 6, "b": 6, "heavy": 1}
+        for _ in range(8):
+            asked.end("a")
+            await asked.passes(3)
+        assert asked.bounds.under_way == {"a": 6, "b": 6, "heavy": 1}
+        return asked
+
+    assert asyncio.run(run()).begun.count(b"a") == 6 + 8
+
+
+def test_a_greater_weight_may_have_more_under_way() -> None:
+    async def run() -> dict[str, int]:
+        asked = Served(enough=4)
+        asked.serve(b"b", 3)
+        asked.serve(b"heavy", 40)
+        await asked.passes(40)
+        return dict(asked.bounds.under_way)
+
+    assert asyncio.run(run()) == {"b": 3, "heavy": 12}
+
+
+def test_who_is_alone_has_everything_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_file, "_ASKS_S", 0.0)
+
+    async def run() -> dict[str, int]:
+        asked = Served(enough=4)
+        asked.serve(b"b", 1)
+        asked.end("b")
+        asked.serve(b"a", 40)
+        await asked.passes(40)
+        return dict(asked.bounds.under_way)
+
+    assert asyncio.run(run()) == {"a": 40}
+
+
+def test_what_nothing_is_known_of_is_not_bounded() -> None:
+    bounds = TenantBounds(perf_counter)
+    assert bounds.begin(Tenant("a"), inf) == 0
+    assert not bounds.under_way
+    assert DynamicBatcher().enough(workers=2) == inf
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "rows", "enough"),
+    [(0.0001, 32, 4), (0.003, 32, 40), (0.02, 32, 128), (0.02, 1, 4), (0.02, 4, 16)],
+    ids=["quicker than the loop", "as the loop", "slow", "one by one", "small batches"],
+)
+def test_enough_fills_the_batches_that_run_and_those_that_are_next(batch_s: float, rows: int, enough: float) -> None:
+    batcher = DynamicBatcher(BatchLimits(max_batch_size=rows))
+    batcher.expect(batch_s)
+    assert batcher.enough(workers=2) == pytest.approx(enough)
+
+
+def test_a_request_waits_a_second_for_those_that_its_tenant_has_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_file, "_LONGEST_PAUSE_S", 0.05)
+
+    async def run() -> None:
+        asked = Served(enough=1)
+        asked.serve(b"b", 1)
+        asked.serve(b"a", 2)
+        assert asked.bounds.under_way["a"] == 1
+        while asked.bounds.under_way["a"] == 1:  # nothing ends: the timer alone lets it begin
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
 @pytest.mark.parametrize(
     ("error", "pauses"), [(QueueFull("full"), True), (OverShare("often"), True), (ModelHangs("hangs"), False)]
 )
@@ -280,9 +384,8 @@ def test_requests_that_wait_for_their_turn_are_answered(tmp_path: Path, monkeypa
     monkeypatch.setattr(turns_file, "_ASKS_S", 60.0)
     settings = Settings(tenants={tenant: [sha256(key).digest()] for tenant, key in TENANTS.items()})
     path = write_bundle(tmp_path / "tiny", bundle_files())
-    with ServerThread(
-        create_app({"tiny": path}, settings=settings, limits=Limits(batch=BatchLimits(max_wait_ms=1e6, max_rows=0)))
-    ) as server:
+    app = create_app({"tiny": path}, settings=settings, limits=Limits(batch=BatchLimits(max_wait_ms=1e6, max_rows=0)))
+    with ServerThread(app) as server:
         send = Client(server.url)
 
         def ask(number: int) -> bool:
@@ -295,3 +398,4 @@ def test_requests_that_wait_for_their_turn_are_answered(tmp_path: Path, monkeypa
 
         with ThreadPoolExecutor(16) as pool:
             assert all(pool.map(ask, range(60)))
+            assert not app.direct.context.bounds.under_way

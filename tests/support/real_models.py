@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,19 @@ def folder() -> Path | None:
 def paths(place: Path) -> list[Path]:
     """Return the models of a folder by name."""
     return sorted(path for path in place.iterdir() if path.suffix in FORMATS)
+
+
+def foreign(place: Path) -> list[str]:
+    """Name the models of a folder that are not those of the table in its README.md; none where it has no README.md.
+
+    Some converters rewrite the file that they read: what is measured of it afterwards says nothing of the model.
+    """
+    readme = place / "README.md"
+    if not readme.is_file():
+        return []
+    rows = re.findall(r"^\| `([^`]+)` \|.*?\| `([0-9a-f]{64})` \|", readme.read_text("utf-8"), re.MULTILINE)
+    digests = dict(rows)
+    return [path.name for path in paths(place) if digests.get(path.name) != sha256(path.read_bytes()).hexdigest()]
 
 
 def listed(section: str) -> dict[str, str]:

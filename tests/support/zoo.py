@@ -151,6 +151,21 @@ def kv_step() -> bytes:
     )
 
 
+def running_sum() -> bytes:
+    """A state total [1] and x [n]: seen = x + total, where = the places of x that are not 0, total + sum of x."""
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=1),
+        helper.make_node("Add", ["total_in", "sum"], ["total_out"]),
+        helper.make_node("Add", ["x", "total_in"], ["seen"]),
+        helper.make_node("NonZero", ["x"], ["where"]),
+    ]
+    return model(
+        nodes,
+        [value("x", ["n"]), value("total_in", [1])],
+        [value("seen", ["n"]), value("where", [1, "count"], "int64"), value("total_out", [1])],
+    )
+
+
 def unknown_operator() -> bytes:
     """A model whose operator nobody implements."""
     node = helper.make_node("Frobnicate", ["x"], ["y"], domain="example.org")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,9 @@ from tests.support.sync.publisher import Publisher, take
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+#: How long `make soak` goes on killing, in seconds.
+_KILLS_S = 1800.0
 
 
 @pytest.fixture
@@ -108,8 +112,14 @@ for _ in itertools.count():
 
 
 @pytest.mark.long
-def test_killed_at_random_with_readers_nothing_is_torn(publisher: Publisher, updated: Path) -> None:
-    """The process is killed again and again while it swaps two versions; readers look all the time."""
+def test_killed_at_random_with_readers_nothing_is_torn(
+    publisher: Publisher, updated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process is killed again and again while it swaps two versions; readers look all the time.
+
+    A busy machine ends it after `_KILLS_S`; the kills are printed, fifty by fifty.
+    """
+    end = monotonic() + _KILLS_S
     stop, torn, reads = threading.Event(), list[str](), [0]
 
     def read() -> None:
@@ -134,6 +144,12 @@ def test_killed_at_random_with_readers_nothing_is_torn(publisher: Publisher, upd
                     process.wait(0.05 + 0.06 * (kill % 16))
                 process.kill()
             assert version_of(DeviceStore(updated)) in ("1", "2")
+            is_over = monotonic() > end and kill >= 3
+            if is_over or kill % 50 == 49:
+                with capsys.disabled():
+                    print(f"{kill + 1} kills", flush=True)
+            if is_over:
+                break
     finally:
         stop.set()
         for reader in readers:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from edge_infer.errors import (
 )
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
-from edge_infer.sync.source import open_source
+from edge_infer.sync.source import may_follow, open_source
 from tests.support.sync.host import Answer, Host
 from tests.support.sync.publisher import SIZE, Publisher, take, weights
 
@@ -481,8 +482,51 @@ class TestOverHttp:
     def test_a_redirect_in_a_circle_is_given_up(self, host: Host, device: DeviceStore) -> None:
         host.change = lambda path, _answer: Answer(302, {"Location": f"{host.url}/{path}"}, b"")
 
-        with pytest.raises(FetchError, match="cannot be fetched"):
+        with pytest.raises(FetchError, match="redirects more than 3 times"):
             take(host.url, device)
+
+    def test_a_redirect_to_another_host_is_followed_where_it_is_allowed(
+        self, publisher: Publisher, host: Host, device: DeviceStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publisher.publish(1)
+        shutil.copytree(publisher.folder / "packs", publisher.folder / "cdn")
+        other = host.url.replace("127.0.0.1", "localhost")
+        host.change = lambda path, answer: (
+            Answer(302, {"Location": f"{other}/cdn/{path.removeprefix('packs/')}"}, b"")
+            if path.startswith("packs/")
+            else answer
+        )
+        with pytest.raises(FetchError, match="redirects to localhost by http, which is not its own host") as caught:
+            take(host.url, device)
+        assert not [path for path, _ in host.asked if path.startswith("cdn/")]
+
+        hint = caught.value.hint.partition(" ")[0]
+        monkeypatch.setenv(*hint.split("="))
+        assert take(host.url, device).changed
+
+    @pytest.mark.parametrize(
+        ("before", "after", "may"),
+        [
+            ("http://a.example/x", "https://a.example/x", True),
+            ("http://a.example:80/x", "http://a.example:81/x", False),
+            ("https://a.example/x", "http://a.example/x", False),
+            ("http://a.example/x", "file:///etc/passwd", False),
+            ("https://a.example/x", "https://a.example.evil.example/x", False),
+            ("https://a.example/x", "https://A.example:443/y", True),
+            ("https://a.example/x", "https://cdn.example/x", True),
+            ("https://a.example/x", "https://CDN.example:8443/x", True),
+            ("https://a.example/x", "https://other.example:8080/x", True),
+            ("https://a.example/x", "https://other.example/x", False),
+            ("https://a.example/x", "https://cdn.example@a.evil.example/x", False),
+            ("https://a.example/x", "http://cdn.example/x", False),
+        ],
+    )
+    def test_where_a_redirect_may_lead(
+        self, before: str, after: str, may: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("EDGE_INFER_REDIRECT_HOSTS", "cdn.example, other.example:8080")
+
+        assert may_follow(urlsplit(before), urlsplit(after)) is may
 
     def test_a_server_that_stalls_is_given_up(self, publisher: Publisher, host: Host, device: DeviceStore) -> None:
         publisher.publish(1)

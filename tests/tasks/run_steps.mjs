@@ -56,7 +56,8 @@ async function answer({ steps, value, place = {}, item: facts = {}, args = {} })
     return { answer: write(made), geometry: item.geometry.map(({ scaleX, scaleY, left, top }) => [scaleX, scaleY, left, top]) };
   } catch (error) {
     if (!(/** @type {any} */ (error).code)) throw error;
-    return { code: /** @type {any} */ (error).code, message: /** @type {any} */ (error).message };
+    const { code, message, hint } = /** @type {any} */ (error);
+    return { code, message, hint };
   }
 }
 

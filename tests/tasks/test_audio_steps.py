@@ -130,6 +130,12 @@ def test_resampling_is_the_same_without_numpy(rate: int, length: int) -> None:
     assert len(fast) == math.ceil(length * 16_000 / rate)
 
 
+def test_a_slow_sound_is_not_drawn_out_to_hours() -> None:
+    """A file of 32 kB that states 1 sample per second would become 256 million samples."""
+    with pytest.raises(InputError, match="too long at 16000 per second"):
+        step("audio.resample", rate=16_000)(Sound(array("f", bytes(4 * 16_000)), 1), Item())
+
+
 def test_resampling_keeps_a_tone_and_stops_what_would_fold_back() -> None:
     times = np.arange(44_100) / 44_100
     convert = step("audio.resample", rate=16_000)

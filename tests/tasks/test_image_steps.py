@@ -193,3 +193,10 @@ def test_what_is_not_an_image_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     Pillow.new("RGB", (4, 4)).save(tmp_path / "large.png")
     with pytest.raises(InputError, match="4 x 4 pixels"):
         read(tmp_path / "large.png", Item())
+
+
+def test_a_picture_of_the_caller_may_be_drawn_on_afterwards() -> None:
+    drawn = Pillow.new("RGB", (4, 4), (10, 20, 30))
+    made = step("image.decode")(drawn, Item())
+    drawn.paste((0, 0, 0), (0, 0, 4, 4))
+    assert made.data == bytes((10, 20, 30)) * 16

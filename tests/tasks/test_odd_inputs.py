@@ -48,7 +48,8 @@ def head_of(width: int, height: int) -> bytes:
     [
         (b"", "cannot be read: it is empty", "JPEG"),
         (b"<svg/>", "of no format that Pillow knows", "JPEG"),
-        (head_of(30_000, 30_000), "too many pixels", "give a smaller one"),
+        (head_of(30_000, 30_000), "an image has too many pixels, expected 1 to 100000000 in all", "give a smaller one"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "EPS is a drawing", "JPEG"),
         (head_of(12_000, 12_000), "12000 x 12000 pixels", "give a smaller one"),
     ],
 )

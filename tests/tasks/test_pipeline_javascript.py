@@ -126,7 +126,7 @@ def as_given(value: Any) -> Any:
 
 
 def without_message(answer: Case) -> Case:
-    return {key: value for key, value in answer.items() if key != "message"}
+    return {key: value for key, value in answer.items() if key not in ("message", "hint")}
 
 
 def assert_equal(cases: list[Case], folder: Path) -> None:

@@ -405,3 +405,41 @@ def test_the_outputs_of_questions_and_of_vectors_need_no_logits() -> None:
     )
     after = steps(found(pooled, hub_folders.SENTENCES).definition.outputs)
     assert after[0] == {"step": "post.pool", "tensor": "last_hidden_state"}
+
+
+def clip(inputs: list[str], outputs: list[str]) -> bytes:
+    """A model in the form of CLIP's, whose outputs have the names that are given."""
+    image, text = zoo.value("pixel_values", ["images", 3, 8, 8]), zoo.value("input_ids", ["batch", "tokens"], "int64")
+    nodes = [helper.make_node("ReduceMean", [inputs[0]], ["mean"], keepdims=0)]
+    if inputs[0] == "input_ids":
+        nodes = [
+            helper.make_node("Cast", ["input_ids"], ["float"], to=1),
+            helper.make_node("ReduceMean", ["float"], ["mean"], keepdims=0),
+        ]
+    nodes += [helper.make_node("Add", ["mean", f"{name}_fixed"], [name]) for name in outputs]
+    shapes = {name: (1, 3, 4) if name == "last_hidden_state" else (1, 4) for name in outputs}
+    return zoo.model(
+        nodes,
+        [image if name == "pixel_values" else text for name in inputs],
+        [zoo.value(name, shape) for name, shape in shapes.items()],
+        {f"{name}_fixed": np.zeros(shape, np.float32) for name, shape in shapes.items()},
+    )
+
+
+def test_the_text_part_of_clip_gives_the_vector_that_its_images_have_too() -> None:
+    files = {**hub_folders.SENTENCES, "config.json": {"architectures": ["CLIPTextModelWithProjection"]}}
+    del files["modules.json"]
+
+    made = found(clip(["input_ids"], ["text_embeds", "last_hidden_state"]), files)
+
+    assert made.definition.task == "feature-extraction"
+    assert steps(made.definition.outputs) == [{"step": "post.tensor", "tensor": "text_embeds"}]
+
+
+def test_a_model_of_images_and_texts_at_once_is_refused_with_the_way_to_its_parts() -> None:
+    files = {**hub_folders.SENTENCES, "config.json": {"architectures": ["CLIPModel"], "model_type": "clip"}}
+
+    with pytest.raises(UnsupportedError, match="`CLIPModel` takes images and texts at once") as caught:
+        found(clip(["pixel_values", "input_ids"], ["logits_per_image", "text_embeds"]), files)
+
+    assert "CLIPTextModelWithProjection" in caught.value.hint

@@ -76,7 +76,7 @@ def test_a_segment_of_a_page_has_the_bytes_of_python(tmp_path: Path, metric: str
 
 def test_documents_become_the_pieces_of_python_and_an_index_that_python_reads(tmp_path: Path) -> None:
     given = asked()
-    found = in_node(tmp_path, given)
+    found = in_node(tmp_path, given | {"renew": True})
     for one, pieces in zip(given["documents"], found["pieces"], strict=True):
         (tmp_path / one["name"]).write_text(one["text"], "utf-8")
         here = [
@@ -92,22 +92,17 @@ def test_documents_become_the_pieces_of_python_and_an_index_that_python_reads(tm
     assert (found["stopped"], found["refused"]) == ("AbortError", ["input_error", "input_error"])
     assert [one["source"] for one in found["documents"]].count("long.txt") == 0
     assert found["removed"] > 1
-    assert found["otherSize"] == 0  # another model: what was kept is of no use
+    assert "unsupported: what is kept was made by revision aaaaaaaaaaaa of minilm.bundle" in found["asks"]
+    assert found["renewed"] == found["documents"]  # the pieces of another revision are embedded anew
+    index = edge_infer.Index.open(tmp_path / "own.index")
+    assert index.embedding is not None
+    assert index.embedding.revision == "0" * 64
+    assert len(list((tmp_path / "own.index/segments").iterdir())) == 1
 
 
 def test_python_finds_what_the_page_finds(tmp_path: Path) -> None:
     given = asked()
-    # The last index that the program opens is of another model, which clears the folder.
-    program = PROGRAM.read_text("utf-8").replace("await OwnIndex.open(folder, { ...embedder", "null && ({ ...embedder")
-    copy = tmp_path / "write.mjs"
-    copy.write_text(
-        program.replace("../../web", (ROOT / "web").as_posix()).replace("otherSize: other.size", "x: 1"), "utf-8"
-    )
-    (tmp_path / "asked.json").write_text(json.dumps(given), "utf-8")
-    command = ["node", str(copy), str(tmp_path / "asked.json"), str(tmp_path / "own.index")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = in_node(tmp_path, given)
     index = edge_infer.Index.open(tmp_path / "own.index")
     assert len(index) == sum(one["pieces"] for one in found["documents"])
     assert index.embedding is not None

@@ -35,8 +35,10 @@ const removed = await index.remove(asked.gone);
 const again = await OwnIndex.open(folder, embedder);
 const hits = await again.search(asked.query, { k: 5, mode: "hybrid" });
 const stopped = await again.add([{ name: "late.txt", text: "late" }], { signal: AbortSignal.abort() }).then(() => "done", ({ name }) => name);
-const other = await OwnIndex.open(folder, { ...embedder, embedding: { ...asked.embedding, revision: "0".repeat(64) } });
 const refused = await Promise.all(asked.refused.map(({ name, text }) => again.add([{ name, text }]).then(() => "taken", ({ code }) => code)));
+const later = { ...embedder, embedding: { ...asked.embedding, revision: "0".repeat(64) } };
+const asks = await OwnIndex.open(folder, later).then(() => "opened", ({ code, message }) => `${code}: ${message}`);
+const renewed = await OwnIndex.open(asked.renew ? folder : { ...folder, read: async () => null }, later, { renew: true });
 console.log(
   JSON.stringify({
     pieces: asked.documents.map(({ name, text }) => readPieces(name, text)),
@@ -51,7 +53,8 @@ console.log(
       writeSegment({ dimension: asked.dimension, metric: asked.metric, words: true }, asked.texts.map((_, i) => 3 * i), asked.texts.map(vectorOf), asked.texts.map((text, i) => ({ text, metadata: asked.metadata[i] }))),
     ).toString("base64"),
     stopped,
-    otherSize: other.size,
+    asks,
+    renewed: renewed.documents(),
     refused,
   }),
 );

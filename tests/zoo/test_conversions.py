@@ -31,7 +31,7 @@ pytestmark = [
 def converted(path: Path, bundle: Path) -> dict[str, str]:
     """Convert a model; return the digest of each file of the bundle but `quality.json`, which holds timings."""
     command = (*real_models.EDGE_INFER, "convert", os.fspath(path), "-o", os.fspath(bundle), "--no-cache")
-    done = limited.run(command, seconds=120)
+    done = limited.run(command, seconds=300)
     assert done.code == 0, done.err
     files = (file for file in bundle.rglob("*") if file.is_file() and file.name != "quality.json")
     return {str(file.relative_to(bundle)): sha256(file.read_bytes()).hexdigest() for file in files}

@@ -144,7 +144,8 @@ async function loadHere(url, options, fallback) {
  *     const [best] = await classify("cat.jpg", { top_k: 1 });
  *     console.log(best.label, best.score);
  *
- * @param {URL | string} url What `load` takes; or the name of a task, and the address second, as in transformers.js.
+ * @param {URL | string} url What `load` takes, or a folder of the Hugging Face Hub with `config.json` and `onnx/model.onnx`; or the name
+ *   of a task, and the address second, as in transformers.js.
  * @param {URL | string | PipelineOptions} [options] The options, or the address.
  * @param {PipelineOptions} [more] The options where the address is second.
  * @returns {Promise<Pipeline>} A function: give it one raw input or a list of them, and the arguments of the task. That of
@@ -167,7 +168,7 @@ export async function pipeline(url, options = {}, more = {}) {
   const fetched = import("./tasks/pipeline.js");
   fetched.catch(() => {}); // told where it is awaited
   if (task !== undefined) (await fetched).checkTask(task);
-  const session = await loadUnlessPair(address, loading, task === undefined);
+  const session = await loadUnlessPair(address, loading, task);
   if (session === null) return openPairPipeline(address, task, loading);
   try {
     if (task === undefined && (await isPairSession(session))) {
@@ -176,7 +177,7 @@ export async function pipeline(url, options = {}, more = {}) {
     }
     const answering = await (await fetched).pipelineOf(session, task);
     if (loading.selfTest) await answering.selfTest();
-    return Object.assign(answering, { session });
+    return Object.assign(answering, { session: session instanceof Session ? session : session.session });
   } catch (error) {
     await session.dispose();
     throw error;
@@ -213,25 +214,45 @@ async function isPairBundle(url, { signal, apiKey }) {
   const address = addressOf(url);
   if (address.startsWith(STORE)) return false;
   const [{ openBundle }, { isPair }] = await Promise.all([import("./bundle/bundle.js"), import("./generation/pair-kind.js")]);
-  return isPair((await openBundle(address, { signal, apiKey })).manifest);
+  try {
+    return isPair((await openBundle(address, { signal, apiKey })).manifest);
+  } catch (error) {
+    if (error instanceof InferError && error.details?.status) return false; // the load will say it, or it is a folder of the Hub
+    throw error;
+  }
 }
 
 /**
  * @param {URL | string} url
  * @param {Record<string, any>} options
- * @param {boolean} refusesPairs
- * @returns {Promise<Session | null>} Null for a bundle with an encoder and a decoder, of which only the manifest was fetched.
+ * @param {string | undefined} task The task that is wanted.
+ * @returns {Promise<Session | import("./tasks/sources/folder.js").HubModel<Session> | null>} Null for a bundle with an encoder and a decoder, of which
+ *   only the manifest was fetched.
  */
-async function loadUnlessPair(url, options, refusesPairs) {
+async function loadUnlessPair(url, options, task) {
   try {
-    return await load(url, refusesPairs ? { ...options, refusesPairs } : options);
+    return await load(url, task === undefined ? { ...options, refusesPairs: true } : options);
   } catch (error) {
     if (error instanceof InferError && error.details?.isPair) return null;
-    throw error;
+    const found = await openUnconverted(url, options, task, error);
+    if (!found) throw error;
+    return found;
   }
 }
 
-/** @param {Session} session */
+/**
+ * @param {URL | string} url
+ * @param {Record<string, any>} options
+ * @param {string | undefined} task
+ * @param {unknown} error Why it is no bundle.
+ */
+async function openUnconverted(url, options, task, error) {
+  if (!(error instanceof InferError && error.details?.status) || String(url).startsWith(STORE)) return null;
+  const { isMissing, openHubFolder } = await import("./tasks/sources/folder.js");
+  return isMissing(error) ? openHubFolder(addressOf(url), (file) => load(file, options), task, options) : null;
+}
+
+/** @param {{read: (path: string) => Promise<Uint8Array<ArrayBuffer>>}} session */
 async function isPairSession(session) {
   const { isPair } = await import("./generation/pair-kind.js");
   return isPair(JSON.parse(new TextDecoder().decode(await session.read("manifest.json"))));
@@ -312,12 +333,14 @@ export async function openIndex(url, { model, modelOptions, trust, root, ...opti
  *     const [best] = await notes.search("how do I reset it?");
  *
  * @param {string} name Its name in the page's storage.
- * @param {SessionOptions & {model: URL | string}} options `model` is a bundle for feature-extraction; its float weights are taken
- *   where it has some, unless `variant` says otherwise. The rest is what `load` takes.
- * @returns {Promise<import("./vectors/own-index.js").OwnIndex>} Empty where nothing was kept, or it was made by another model.
- * @throws {InferError} `input_error`: the bundle gives no vector for a text. And what `load` throws.
+ * @param {SessionOptions & {model: URL | string, renew?: boolean, onRenewed?: (done: number, total: number) => void}} options `model` is a bundle for feature-extraction; its float
+ *   weights are taken where it has some, unless `variant` says otherwise. `renew` embeds what another model made anew, and begins
+ *   empty where what was kept is damaged. The rest is what `load` takes.
+ * @returns {Promise<import("./vectors/own-index.js").OwnIndex>} Empty where nothing was kept.
+ * @throws {InferError} `input_error`: the bundle gives no vector for a text. `unsupported`: what was kept was made by another model or
+ *   revision. `integrity_error`, `bundle_error`: it is damaged. It stays as it is. And what `load` throws.
  */
-export async function ownIndex(name, { model, ...options }) {
+export async function ownIndex(name, { model, renew, onRenewed, ...options }) {
   const [{ OwnIndex }, { openFolder }, { embedderOf }] = await Promise.all([
     import("./vectors/own-index.js"),
     import("./vectors/own-folder.js"),
@@ -326,7 +349,7 @@ export async function ownIndex(name, { model, ...options }) {
   const folder = await openFolder(name);
   const embedder = await embedderOf(addressOf(model), (/** @type {string} */ url, /** @type {any} */ more) => pipeline("feature-extraction", url, { ...more, ...options }), options.apiKey);
   try {
-    return await OwnIndex.open(folder, embedder);
+    return await OwnIndex.open(folder, embedder, { renew, onRenewed });
   } catch (error) {
     await embedder.close?.();
     throw error;

@@ -25,6 +25,7 @@ import { InferError } from "../src/index.js";
  * @property {string} revision
  * @property {string} version
  * @property {string} task Empty where the bundle names none.
+ * @property {boolean} chat Of one that generates text: whether it takes conversations.
  * @property {string} license Empty where the bundle names none.
  * @property {string[]} samples Paths of pictures or sounds in the bundle to try it on.
  * @property {Column[]} columns Those of a table that it takes; none where it takes something else.
@@ -83,6 +84,7 @@ export function modelOfManifest(manifest, labels, sizes) {
     revision: "",
     version: manifest.version ?? "",
     task: manifest.task ?? "",
+    chat: Boolean(manifest.generate?.chat_template),
     license: manifest.license ?? "",
     samples: (manifest.files ?? []).map((/** @type {{path: string}} */ { path }) => path).filter((/** @type {string} */ path) => path.startsWith("samples/")),
     columns: columnsOf(manifest.pipeline),
@@ -103,6 +105,11 @@ function columnsOf(pipeline) {
   return names.map((/** @type {string} */ name, /** @type {number} */ i) => ({ name, type: types[i], categories: values[name] ?? [] }));
 }
 
+/** @param {string} url Of a bundle. @param {string} path In it. @returns {URL} */
+export function addressOf(url, path) {
+  return new URL(`${url.replace(/\/$/, "")}/${path.split("/").map(encodeURIComponent).join("/")}`, location.href);
+}
+
 /**
  * @param {Model} model
  * @param {string} path In its bundle.
@@ -112,7 +119,7 @@ function columnsOf(pipeline) {
 export async function fileOf({ url, name, files }, path) {
   const here = files?.get(path);
   if (here) return here;
-  const response = await fetch(`${url.replace(/\/$/, "")}/${path.split("/").map(encodeURIComponent).join("/")}`).catch((cause) => {
+  const response = await fetch(addressOf(url, path)).catch((cause) => {
     throw new InferError(`\`${path}\` of ${name} could not be fetched`, "fetch_error", { hint: "is the network there?", cause });
   });
   if (!response.ok) throw new InferError(`\`${path}\` of ${name} is not there: the answer is ${response.status}`, "fetch_error", { hint: "reload the page" });

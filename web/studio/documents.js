@@ -16,6 +16,27 @@ const MAX_TOKENS = 200;
 /** The characters of a source that a question takes along, and about how many a token has. */
 const [MAX_SOURCE, TOKEN] = [600, 2.5];
 
+/**
+ * A document is known by its name: of files that come together under one name, out of several folders, the later ones get a number.
+ *
+ * @param {File[]} files
+ * @returns {File[]}
+ */
+function numbered(files) {
+  const names = new Set(files.map(({ name }) => name));
+  const seen = new Set();
+  return files.map((file) => {
+    let { name } = file;
+    if (seen.has(name)) {
+      const dot = name.includes(".") ? name.lastIndexOf(".") : name.length;
+      for (let i = 2; names.has(name); i++) name = `${file.name.slice(0, dot)} (${i})${file.name.slice(dot)}`;
+      names.add(name);
+    }
+    seen.add(name);
+    return name === file.name ? file : new File([file], name, { type: file.type });
+  });
+}
+
 /** @param {import("./state.js").State} state @returns {HTMLElement} */
 export function documents(state) {
   const { model } = state;
@@ -35,13 +56,18 @@ export function documents(state) {
   let [turn, timer] = [0, 0];
   const left = new AbortController();
 
-  const fail = (/** @type {unknown} */ error) => left.signal.aborted || news.replaceChildren(trouble(error));
+  const fail = (/** @type {any} */ error) => {
+    if (left.signal.aborted) return;
+    const anew = h("button", { onclick: () => index(true).then(show).catch(fail) }, "Index them anew");
+    const asks = () => notice("warn", "The documents kept here cannot be searched by this model.", `They stay as they are until you index them anew: ${error.message.replaceAll("`", "")}.`, anew);
+    news.replaceChildren(error.details?.isKept ? asks() : trouble(error));
+  };
 
   /** Open what this browser has kept; the model comes with the first use. */
-  function index() {
+  function index(renew = false) {
     const bar = progress(`Fetching ${model.name}`);
     if (!opening) news.replaceChildren(bar);
-    opening ??= ownIndex(`studio-${model.name.replace(/[^A-Za-z0-9._-]/g, "-")}`.slice(0, 64), { model: model.url, onProgress: ({ loaded, total }) => bar.set(loaded, total), signal: left.signal });
+    opening ??= ownIndex(`studio-${model.name.replace(/[^A-Za-z0-9._-]/g, "-")}`.slice(0, 64), { model: model.url, renew, onProgress: ({ loaded, total }) => bar.set(loaded, total), onRenewed: (done, total) => bar.set(done, total, "Indexing anew", `${done} of ${total} pieces`), signal: left.signal });
     opening.catch(() => (opening = null));
     return opening;
   }
@@ -54,11 +80,12 @@ export function documents(state) {
     const work = h(".row", bar, h("button", { onclick: () => mine.abort() }, "Stop"));
     try {
       const own = await index();
-      for (const file of files) {
+      for (const file of numbered(files)) {
         news.replaceChildren(work);
         bar.set(0, 0, `Reading ${file.name}`);
-        await own.add([file], { signal: mine.signal, onProgress: (done, total) => bar.set(done, total, `Reading ${file.name}: ${done} of ${total} pieces`) });
+        const { removed } = await own.add([file], { signal: mine.signal, onProgress: (done, total) => bar.set(done, total, `Reading ${file.name}`, `${done} of ${total} pieces`) });
         await show();
+        if (removed) news.append(h("p.small", `${file.name} was here with other content: this one took its place.`));
       }
     } catch (error) {
       if (left.signal.aborted) return;
@@ -138,6 +165,12 @@ export function documents(state) {
     return there;
   }
 
+  /** Give the memory of a model back that was chosen before. @param {string} url */
+  function close(url) {
+    others.get(url)?.then((one) => one.dispose(), () => {});
+    others.delete(url);
+  }
+
   /** @param {Entry[]} all @param {string} task @param {string} label @param {(url: string) => void} choose */
   function offer(all, task, label, choose) {
     const fitting = all.filter((one) => one.task === task && !one.error);
@@ -157,8 +190,14 @@ export function documents(state) {
   const form = h("form.row", { role: "search", onsubmit: (/** @type {Event} */ event) => (event.preventDefault(), writer ? reply() : search()) }, h("label.field.grow", "Search your documents", query), ask);
   ask.type = "submit";
   entries().then((all) => {
-    offer(all, "text-ranking", "Rank again by", (url) => ((ranker = url), search()));
+    offer(all, "text-ranking", "Rank again by", (url) => {
+      close(ranker);
+      ranker = url;
+      search();
+    });
     offer(all, "text-generation", "Answer by", (url) => {
+      turn++; // an answer that is being written ends
+      close(writer);
       writer = url;
       ask.hidden = !url;
       answer.hidden = true;

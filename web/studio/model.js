@@ -1,5 +1,6 @@
 /** The page of a model, made of its manifest: what goes in, the answer, what it costs, proof and code. */
 
+import { addressOf } from "./catalog.js";
 import { code } from "./code.js";
 import { costs } from "./costs.js";
 import { keepAddress, takeInput } from "./link.js";
@@ -7,6 +8,7 @@ import { bytes, facts, h, milliseconds, pick, progress, section, table, trouble 
 import { offlineSwitch } from "./offline.js";
 import { proof } from "./proof.js";
 import { State } from "./state.js";
+import { triesOf } from "./tries.js";
 import { deviceOptions, ENGINES, engineOptions, threadOptions, variantOptions, wayOfQuery } from "./ways.js";
 import { widgetOf } from "./widgets/registry.js";
 
@@ -42,12 +44,12 @@ async function own(state) {
 }
 
 /** @param {Model} model @returns {HTMLElement} */
-function head({ name, task, version, revision, license, files }) {
+function head({ name, url, task, chat, version, revision, license, samples, files }) {
   const place = h("");
   // What was dropped has no address to share.
   const share = !files && h("button", { onclick: async () => (await import("./share.js")).share(place) }, "Share this setup");
   const crumbs = [task || "tensors in, tensors out", version && `version ${version}`, revision && `revision ${revision.slice(0, 12)}`, license && `licence ${license}`];
-  return h("", h(".row.apart", h("", h(files ? "h2.title" : "h1", name), h("p.crumb", crumbs.filter(Boolean).map((text) => h("span", text)))), h(".row", !files && offlineSwitch(), share)), place);
+  return h("", h(".row.apart", h("", h(files ? "h2.title" : "h1", name), h("p.lead", `${triesOf(task, chat)}.`), h("p.crumb", crumbs.filter(Boolean).map((text) => h("span", text)))), h(".row", !files && offlineSwitch(samples.map((path) => addressOf(url, path))), share)), place);
 }
 
 /** @param {State} state @returns {HTMLElement} */

@@ -7,8 +7,11 @@ import { h, say } from "./parts.js";
 /** How long the service worker may take to say that it has heard. */
 const ANSWER_MS = 5000;
 
-/** @returns {HTMLElement} A button that cuts the network and allows it again, and what has become of it. */
-export function offlineSwitch() {
+/**
+ * @param {URL[]} files What the page is to have besides what it has loaded: the samples that have not been tried.
+ * @returns {HTMLElement} A button that cuts the network and allows it again, and what has become of it.
+ */
+export function offlineSwitch(files) {
   const text = h("span.small.quiet", { role: "status" });
   const button = /** @type {HTMLButtonElement} */ (h("button", { hidden: !navigator.serviceWorker, onclick: () => turn() }, "Offline now"));
   let isCut = false;
@@ -27,7 +30,7 @@ export function offlineSwitch() {
         show(false, "The network is back.");
       } else {
         // An exported page has a copy of the worker beside it: a host of files lets a worker serve its own folder alone.
-        const kept = await keepOffline(HAS_SERVER ? {} : { script: "service-worker.js" });
+        const kept = await keepOffline(HAS_SERVER ? { files } : { files, script: "service-worker.js" });
         if (!kept.isKept) throw new InferError(kept.why, "unsupported");
         await cut(true);
         show(true, "The network is cut: what you try now runs from what this page has kept.");

@@ -126,15 +126,15 @@ export function trouble(thrown, ...actions) {
  * How far a download has come.
  *
  * @param {string} label
- * @returns {HTMLElement & {set: (loaded: number, total: number, text?: string) => void}}
+ * @returns {HTMLElement & {set: (loaded: number, total: number, text?: string, said?: string) => void}}
  */
 export function progress(label) {
   const bar = /** @type {HTMLProgressElement} */ (h("progress", { "aria-label": label }));
   const [name, amount] = [h("span", label), h("span.quiet")];
-  const set = (/** @type {number} */ loaded, /** @type {number} */ total, text = label) => {
+  const set = (/** @type {number} */ loaded, /** @type {number} */ total, text = label, said = `${bytes(loaded)} of ${bytes(total)}`) => {
     name.textContent = text;
     if (total > 0) [bar.max, bar.value] = [total, Math.min(loaded, total)];
-    amount.textContent = total > 0 ? `${bytes(loaded)} of ${bytes(total)}` : "";
+    amount.textContent = total > 0 ? said : "";
   };
   return Object.assign(h(".load", h(".row.apart", name, amount), bar), { set });
 }

@@ -19,7 +19,7 @@ const text = (/** @type {string} */ value) => [value.length, ...new TextEncoder(
 /**
  * @param {unknown} described The content of the custom section: a text as it is, or a value to write as JSON.
  * @param {{code?: number[], imports?: number[], name?: string}} [more]
- * @returns {Uint8Array}
+ * @returns {Uint8Array<ArrayBuffer>}
  */
 function model(described, { code = ADDS, imports = [], name = "edge_infer.program" } = {}) {
   const said = typeof described === "string" ? described : JSON.stringify(described);
@@ -146,5 +146,59 @@ test("variables start over in each run, and stay in a session that keeps them", 
   assert.deepEqual([1, 2, 2].flatMap((value) => [sum(session, value), sum(left, value), sum(right, 10 * value)]), [1, 1, 10, 2, 3, 30, 2, 5, 50]);
   for (const state of [[[-1, 4, -1]], [[8, 2 ** 20, -1]], [[8, 4, 2 ** 17]], [[8, "4", -1]], [8]]) {
     assert.throws(() => engine.createSession(model({ ...program, state }, { code: adds })), { code: "unsupported_model", message: /variable/ });
+  }
+});
+
+/**
+ * @param {number[]} dot The content of its section with a second form of the function in its table.
+ * @returns {Uint8Array<ArrayBuffer>} A model that adds 1 by its table.
+ */
+function modelWithTable(dot) {
+  return Uint8Array.from([
+    ...model(program).subarray(0, 8),
+    ...section(0, [...text("edge_infer.program"), ...new TextEncoder().encode(JSON.stringify(program))]),
+    ...section(1, [1, 0x60, 0, 0]),
+    ...section(3, [2, 0, 0]),
+    ...section(4, [1, 0x70, 0, 1]),
+    ...section(5, [1, 0, 1]),
+    ...section(7, [3, ...text("run"), 0, 1, ...text("memory"), 2, 0, ...text("table"), 1, 0]),
+    ...section(9, [1, 0, 0x41, 0, 0x0b, 1, 0]),
+    ...section(10, [2, ADDS.length + 1, 0, ...ADDS, 7, 0, 0x41, 0, 0x11, 0, 0, 0x0b]),
+    ...section(0, [...text("edge_infer.dot"), ...dot]),
+  ]);
+}
+
+/**
+ * @param {number} isExact What it answers.
+ * @param {string} [name] Of its other function, which adds 2.
+ * @returns {number[]}
+ */
+function dotModule(isExact, name = "convolution_int8") {
+  const adds = ADDS.map((byte, i) => (byte === 1 && ADDS[i - 1] === 0x41 ? 2 : byte));
+  assert.notDeepEqual(adds, ADDS);
+  return [
+    ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
+    ...section(1, [2, 0x60, 0, 0, 0x60, 0, 1, 0x7f]),
+    ...section(2, [1, ...text("env"), ...text("memory"), 2, 0, 1]),
+    ...section(3, [2, 1, 0]),
+    ...section(7, [2, ...text("is_exact"), 0, 0, ...text(name), 0, 1]),
+    ...section(10, [2, 4, 0, 0x41, isExact, 0x0b, adds.length + 1, 0, ...adds]),
+  ];
+}
+
+test("the second form of a function is called where it is exact and the browser can compile it", () => {
+  const sum = (/** @type {number[]} */ dot) => engine.createSession(modelWithTable(dot)).run({ x: [40] }).y.data[0];
+
+  assert.equal(sum(dotModule(1)), 42);
+  for (const dot of [dotModule(0), [], dotModule(1).slice(0, -2), [...new TextEncoder().encode("no module")]]) assert.equal(sum(dot), 41);
+  const kept = engine.createSession(modelWithTable(dotModule(1))).keepingState();
+  assert.equal(kept.run({ x: [40] }).y.data[0], 42, "in a second session too");
+});
+
+test("a second form that is another module is refused", () => {
+  const alone = [...model(program), ...section(0, [...text("edge_infer.dot"), ...dotModule(1)])];
+  const importing = [...dotModule(1).slice(0, 8), ...section(1, [1, 0x60, 0, 0]), ...section(2, [1, ...text("env"), ...text("f"), 0, 0])];
+  for (const bytes of [modelWithTable(dotModule(1, "other")), Uint8Array.from(alone), modelWithTable(importing)]) {
+    assert.throws(() => engine.createSession(bytes), { code: "unsupported_model" });
   }
 });

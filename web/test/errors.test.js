@@ -26,13 +26,14 @@ test("anything that is thrown can be described", () => {
   assert.equal(InferError.describe(undefined).code, "error");
 });
 
-test("each buffer is moved once, and shared memory never", () => {
-  const buffer = new ArrayBuffer(8);
+test("each large buffer is moved once, a small one and shared memory never", () => {
+  const buffer = new ArrayBuffer(8192);
   /** @type {Record<string, import("../src/tensors.js").Tensor>} */
   const tensors = {
     one: { data: new Uint8Array(buffer, 0, 4), dtype: "uint8", shape: [4] },
-    two: { data: new Uint8Array(buffer, 4), dtype: "uint8", shape: [4] },
-    shared: { data: new Uint8Array(new SharedArrayBuffer(4)), dtype: "uint8", shape: [4] },
+    two: { data: new Uint8Array(buffer, 4), dtype: "uint8", shape: [8188] },
+    small: { data: new Uint8Array(4095), dtype: "uint8", shape: [4095] },
+    shared: { data: new Uint8Array(new SharedArrayBuffer(8192)), dtype: "uint8", shape: [8192] },
     text: { data: ["a"], dtype: "string", shape: [1] },
   };
 

@@ -30,8 +30,8 @@ test("the faster number of threads is used and tried again, as in Python", () =>
   assert.ok(count(again.slice(-800), 1) <= 800 / 25);
 });
 
-/** @param {boolean} isFixed */
-function teamOf(isFixed) {
+/** @param {boolean} isFixed @param {() => number} [together] What computes a batch of all. */
+function teamOf(isFixed, together) {
   const calls = /** @type {string[]} */ ([]);
   const here = { present: 1 };
   const call = (/** @type {string} */ name) => () => (calls.push(name), 0);
@@ -40,7 +40,7 @@ function teamOf(isFixed) {
     decoder_team_present: () => here.present,
     decoder_team_end: call("end"),
     decoder_run: call("alone"),
-    decoder_run_shared: call("together"),
+    decoder_run_shared: together ?? call("together"),
   };
   return { calls, here, team: new Team(kernels, 64, 3, isFixed) };
 }
@@ -67,6 +67,19 @@ test("a fixed number counts those that have come", () => {
   here.present = 3;
   assert.equal(team.threads, 3);
   assert.deepEqual(calls, ["begin", "together"]);
+});
+
+test("a worker that was ended ends the batch with an error, and one thread goes on", () => {
+  const { calls, here, team } = teamOf(true, () => {
+    throw new WebAssembly.RuntimeError("unreachable");
+  });
+  here.present = 3;
+
+  assert.throws(() => team.run(1, []), { code: "execution_error" });
+  assert.equal(team.threads, 1);
+  team.run(1, []);
+
+  assert.deepEqual(calls, ["begin", "end", "alone"]);
 });
 
 test("where a policy starts no workers one thread goes on, unless the number is fixed", () => {

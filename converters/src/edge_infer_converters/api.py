@@ -33,7 +33,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     evaluation: FilePath | None = None,
     labels: FilePath | None = None,
     task: str | None = None,
-    preprocess: str | None = None,
+    preprocess: FilePath | None = None,
     license: str | None = None,  # noqa: A002  the manifest's word
     samples: Sequence[FilePath] = (),
     precision: str | Sequence[str] | None = None,

@@ -79,11 +79,10 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
     from edge_infer.errors import InputError, UnsupportedOperator
     from edge_infer.platform import allocator
     from edge_infer.platform.posix import on_termination
-    from edge_infer_converters import convert_run, support
+    from edge_infer_converters import convert_run
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.terminal import TerminalReporter
-    from edge_infer_converters.sources.bindings import parse_bindings
-    from edge_infer_converters.sources.options import parse_shapes
+    from edge_infer_converters.sources.options import parse_bindings, parse_shapes
 
     if output is None and not dry_run:
         raise click.UsageError("Missing option '-o' / '--output': the folder to write, such as model.bundle")
@@ -98,7 +97,7 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
     except InputError as error:
         raise click.UsageError(str(error)) from error
     path = Path(source)
-    if path.is_file() and path.stat().st_size >= allocator.LARGE_BYTES:
+    if path.is_dir() or (path.is_file() and path.stat().st_size >= allocator.LARGE_BYTES):
         allocator.return_large_blocks()
     try:
         if output is None or dry_run:
@@ -114,6 +113,8 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
             raise click.UsageError(str(error)) from error
         raise
     except UnsupportedOperator as error:
+        from edge_infer_converters import support
+
         lacks = [support.Lack(**lack) for lack in error.details.get("lacks", ())]
         for line in support.table(lacks) if lacks else ():
             printer.talk(line)
@@ -142,13 +143,15 @@ def _print_result(result: Conversion, as_json: bool) -> None:
         print_table(result)
         print_layers(result)
     if isinstance(result, DecoderConversion):
+        then = f"chat {result.path}" if result.has_chat else f'generate {result.path} "Once upon a time"'
         printer.talk(
             f"Wrote {result.path}: {result.architecture}, {len(result.decoders)} variants, "
-            f"{printer.size(result.nbytes)}, revision {result.revision[:6]}; edge-infer chat {result.path}"
+            f"{printer.size(result.nbytes)}, revision {result.revision[:6]}; edge-infer {then}"
         )
         return
     kept = sum(one.is_kept for one in result.variants)
+    called = "" if result.path.stem == result.name else f"`{result.name}`, "  # it is served by this name
     printer.talk(
-        f"Wrote {result.path}: {kept} variant{'' if kept == 1 else 's'}, {printer.size(result.nbytes)}, "
+        f"Wrote {result.path}: {called}{kept} variant{'' if kept == 1 else 's'}, {printer.size(result.nbytes)}, "
         f"revision {result.revision[:6]}, measured on {result.data}"
     )

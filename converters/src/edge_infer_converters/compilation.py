@@ -41,7 +41,12 @@ class Compilation(NamedTuple):
 
 
 def compile_file(
-    content: bytes, name: str, rounding: str = writer.ROUNDINGS[0], arena_max: int | None = None
+    content: bytes,
+    name: str,
+    rounding: str = writer.ROUNDINGS[0],
+    arena_max: int | None = None,
+    *,
+    for_size: bool = False,
 ) -> Compilation:
     """Compile a file.
 
@@ -50,6 +55,7 @@ def compile_file(
         name: What messages call it.
         rounding: How integers are rounded; see `writer.write`.
         arena_max: The most bytes that its tensors may take, or None.
+        for_size: Whether to write the smaller file; see `writer.write`.
 
     Raises:
         UnsupportedModel: It cannot be read, or its interface cannot be compiled.
@@ -60,9 +66,9 @@ def compile_file(
     graph = reading.read(content, name, with_variables=True).graph
     has_variables = any(operator.code == "CALL_ONCE" for operator in graph.operators)
     initial = initial_values(content, name) if has_variables else None
-    made = writer.write(graph, rounding, arena_max, initial=initial)
+    made = writer.write(graph, rounding, arena_max, for_size=for_size, initial=initial)
     if made.program.is_row and not has_separate_samples(made, content):
-        made = writer.write(graph, rounding, arena_max, fixes_batch=True)
+        made = writer.write(graph, rounding, arena_max, fixes_batch=True, for_size=for_size)
     return Compilation(made, check(made, content))
 
 
@@ -151,7 +157,7 @@ def encode_table(plan: VariantPlan, model: onnx.ModelProto, *, is_asked_for: boo
     """Compile a model over tables for a bundle; see `compile_table` and `encode_compiled`."""
     compiled, checked = compile_table(model)
     targets = targets_of(compiled, plan.precision, plan.targets, is_asked_for=is_asked_for)
-    return Encoded(compiled.wasm, f"{len(compiled.layers)} calls, {checked}", targets=targets)
+    return Encoded(compiled.wasm, f"{len(compiled.layers)} calls, {checked}", targets=targets, compiled=compiled)
 
 
 def encode_compiled(
@@ -177,9 +183,9 @@ def encode_compiled(
     targets = targets_of(compiled, plan.precision, plan.targets, is_asked_for=is_asked_for)
     note = f"{len(compiled.layers)} calls, {checked}"
     if compiled.program.is_row or source.inputs is not None:
-        return Encoded(compiled.wasm, note, None, source.inputs, source.outputs, targets)
+        return Encoded(compiled.wasm, note, None, source.inputs, source.outputs, targets, compiled=compiled)
     batches = {spec.shape[0] for spec in specs[0] if spec.shape and isinstance(spec.shape[0], str)}
     if not batches:
-        return Encoded(compiled.wasm, note, targets=targets)
+        return Encoded(compiled.wasm, note, targets=targets, compiled=compiled)
     inputs, outputs = (with_batch_of_one(one, batches) for one in specs)
-    return Encoded(compiled.wasm, f"{note}, batch fixed to 1", None, inputs, outputs, targets)
+    return Encoded(compiled.wasm, f"{note}, batch fixed to 1", None, inputs, outputs, targets, compiled=compiled)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import onnx
 
     from edge_infer.bundle.bundle import Bundle
+    from edge_infer.errors import EdgeInferError
     from edge_infer_converters.writers.compiled.writer import Compiled
     from edge_infer_converters.writers.microcontroller.steps import Steps
 
@@ -70,7 +71,8 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
     "--optimize",
     "way",
     type=click.Choice(WAYS),
-    help="C alone: `size`, the default, or `speed`, with columns of int16 for convolutions.",
+    help="For `wasm` and `page` `speed`, the default, or `size`: without the int8 convolution for browsers on "
+    "processors with a dot product of bytes. For C `size`, the default, or `speed`, with columns of int16.",
 )
 @click.option(
     "--source-size",
@@ -85,6 +87,12 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
     metavar="FILE.svg",
     help="Draw the memory of its tensors, call by call.",
 )
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="`wasm` and `page` alone: write its calls, their multiplications and the drawn memory as a page.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def compile_(
     source: Path,
@@ -97,6 +105,7 @@ def compile_(
     source_size: tuple[int, int] | None,
     variant: str | None,
     timeline: Path | None,
+    report: Path | None,
     as_json: bool,
 ) -> None:
     """Compile a small model to one file of tens of kilobytes that needs no engine: model.wasm, or to C.
@@ -116,7 +125,11 @@ def compile_(
     from edge_infer_converters.compilation import compile_file, compile_table
     from edge_infer_converters.writers.compiled import page_files
 
+    if folder.is_file():
+        raise InputError(f"-o `{folder}` is a file, expected a folder to write to", hint=f"-o {folder.stem}_{to}")
     if to in ("c", "arduino"):
+        if report is not None:
+            raise InputError(f"--report is for wasm and page, and --to is {to}", hint="--timeline FILE.svg")
         _write_c(
             source,
             folder,
@@ -131,14 +144,16 @@ def compile_(
             is_library=to == "arduino",
         )
         return
-    for flag, value in (("--prefix", prefix), ("--optimize", way), ("--source-size", source_size)):
+    for flag, value in (("--prefix", prefix), ("--source-size", source_size)):
         if value is not None:
             raise InputError(f"{flag} is for C, and --to is {to}", hint="--to c, or --to arduino")
     name, content = _model(source, variant)
     if isinstance(content, bytes):
-        compiled, checked = compile_file(content, name, rounding or ROUNDINGS[0], arena_max)
+        compiled, checked = compile_file(content, name, rounding or ROUNDINGS[0], arena_max, for_size=way == "size")
     else:
         compiled, checked = compile_table(content, arena_max)
+    if way is not None and all(kernel != "convolution_int8" for kernel, _ in compiled.program.calls):
+        printer.talk("--optimize makes no difference here: the model has no convolution of int8")
     files = {"model.wasm": compiled.wasm, **({} if to == "wasm" else page_files())}
     folder.mkdir(parents=True, exist_ok=True)
     for path, data in files.items():
@@ -147,6 +162,10 @@ def compile_(
         from edge_infer_converters.report.timeline import draw
 
         write_file(timeline, draw(compiled, name).encode())
+    if report is not None:
+        from edge_infer_converters.report.html import page_of_compiled
+
+        write_file(report, page_of_compiled(compiled, name).encode())
     if as_json:
         printer.data_json(_document(compiled, files, checked))
     else:
@@ -191,6 +210,8 @@ def _write_c(
         write_file(folder / path, text.encode())
     if timeline is not None:
         write_file(timeline, draw(report.timed(made), name).encode())
+    if made.steps.left_out:
+        printer.talk(f"The steps behind the model are not written in C: {made.steps.left_out}")
     to_do = f"make -C {folder} test"
     if is_library:
         to_do = f"move {folder} to `libraries` of your sketchbook, and open the example `{chosen}`"
@@ -268,7 +289,7 @@ def _table_of(bundle: Bundle, variant: str | None) -> tuple[str, onnx.ModelProto
 
 def _as_tflite(source: Path) -> bytes | onnx.ModelProto:
     """Write a float model as TFLite; return a model over tables unchanged."""
-    from edge_infer.errors import ConversionError
+    from edge_infer.errors import ConversionError, EdgeInferError
     from edge_infer_converters.sources.factory import open_source
     from edge_infer_converters.sources.onnx import SourceModel
     from edge_infer_converters.writers.compiled.tables.reading import is_table
@@ -281,10 +302,21 @@ def _as_tflite(source: Path) -> bytes | onnx.ModelProto:
             f"`{source}` is of {model.precision}, expected floats",
             hint=f"edge-infer convert FLOAT.onnx --format compiled --calibration DATA -o {source.stem}.bundle",
         )
-    found = model.support(("pi",), ("tflite",))
-    if found.graph is None:
+    try:
+        found = model.support(("pi",), ("tflite",))
+        if found.graph is not None:
+            return found.graph.write().data
         raise found.tflite or ConversionError(f"`{source}` is not written as TFLite", hint="edge-infer convert")
-    return found.graph.write().data
+    except EdgeInferError as error:
+        raise _with_options_of_convert(source, error) from None
+
+
+def _with_options_of_convert(source: Path, error: EdgeInferError) -> EdgeInferError:
+    """Return why a model is not written as TFLite; options in its hint are those of `convert`, not of `compile`."""
+    if error.hint.startswith("--"):
+        options, bundle = error.hint.partition(",")[0], f"{source.stem}.bundle"
+        error.hint = f"edge-infer convert {source} --format tflite {options} -o {bundle}, then compile {bundle}"
+    return error
 
 
 def _print(compiled: Compiled) -> None:

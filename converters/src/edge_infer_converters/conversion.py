@@ -75,6 +75,8 @@ class DecoderVariant:
         sqnr_db: How near its weights are to those of the source, in dB; infinite where they are equal.
         perplexity: On the text of `--calibration`; None without one.
         loss: How much more that is than the perplexity of the source in fp32, 0.01 being 1 %; None without a text.
+        divergence: The mean Kullback-Leibler divergence from what the source in fp32 foretells, in nats: the loss to be
+            expected on other texts of the kind; None without a text.
     """
 
     variant: Variant
@@ -82,6 +84,7 @@ class DecoderVariant:
     sqnr_db: float
     perplexity: float | None = None
     loss: float | None = None
+    divergence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Describe this as `quality.json` does."""
@@ -89,6 +92,8 @@ class DecoderVariant:
         found: dict[str, Any] = {"size": self.nbytes, "weights_sqnr_db": sqnr_db}
         if self.perplexity is not None and self.loss is not None:
             found |= {"perplexity": _finite(self.perplexity), "loss": _finite(self.loss)}
+        if self.divergence is not None:
+            found["divergence"] = _finite(self.divergence)
         return found
 
 
@@ -105,11 +110,13 @@ class DecoderConversion(Conversion):
         decoders: The variants. `variants` is empty: what stands there was run on inputs, and compared.
         architecture: The family, such as `llama`.
         parameters: How many weights the model has.
+        has_chat: Whether it takes messages: it has a chat template.
     """
 
     decoders: tuple[DecoderVariant, ...] = ()
     architecture: str = ""
     parameters: int = 0
+    has_chat: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Describe this for `--json`."""

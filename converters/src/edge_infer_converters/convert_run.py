@@ -1,63 +1,33 @@
-"""Run one conversion: read the source, make the variants, measure them, write the bundle."""
+"""Convert a model, or say what would come of it: find out what kind it is, and hand it to what converts that."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import AccuracyError, EdgeInferError, InputError
-from edge_infer.formats import safetensors
-from edge_infer.monitor.making import described, make_reference
-from edge_infer.monitor.reference import PATH as REFERENCE
-from edge_infer.monitor.reference import read_reference
-from edge_infer.tasks import vectors
-from edge_infer_converters import decoder_run, encoder_decoder_run
-from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
-from edge_infer_converters.conversion import Conversion
-from edge_infer_converters.data import golden
-from edge_infer_converters.data.calibration import RANDOM
-from edge_infer_converters.data.labels import read_labels
-from edge_infer_converters.data.raw_samples import add_samples
-from edge_infer_converters.data.reference_outputs import reference_outputs
-from edge_infer_converters.forecast import Forecast, forecast
-from edge_infer_converters.measure import pipeline_vectors
-from edge_infer_converters.measure.judge import Judge
-from edge_infer_converters.measure.metrics import choose_metric
-from edge_infer_converters.measure.own_error import MAX_BYTES, own_error
-from edge_infer_converters.measure.speed import read_device_times
-from edge_infer_converters.measure.text_vectors import TextVectors
-from edge_infer_converters.measure.variants import Bench
-from edge_infer_converters.prepared import prepare
-from edge_infer_converters.report import html, quality_json
+from edge_infer.errors import InputError
+from edge_infer_converters.bundle_writer import BundleWriter, checked_name, checked_version
 from edge_infer_converters.report.reporter import LogReporter, Reporter, step
-from edge_infer_converters.search.selection import UNTESTED, choose, mark_untested
 from edge_infer_converters.sources import hub
 from edge_infer_converters.sources.decoder.find import find_folder
 from edge_infer_converters.sources.encoder_decoder.find import find_pair
-from edge_infer_converters.variant_files import VariantFiles
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
-
-    from edge_infer.bundle.manifest import Variant
-    from edge_infer.parity.comparison import Parity
-    from edge_infer_converters.data.calibration import CalibrationSet
-    from edge_infer_converters.measure.metrics import Metric
-    from edge_infer_converters.measure.speed import DeviceTimes
-    from edge_infer_converters.measure.variants import ConvertedVariant
-    from edge_infer_converters.prepared import Prepared
+    from edge_infer_converters.conversion import Conversion
+    from edge_infer_converters.forecast import Forecast
     from edge_infer_converters.recipe import Recipe
 
     FilePath = str | os.PathLike[str]
-    Outputs = Mapping[str, np.ndarray]
 
 # A bundle is a folder: an output of these names is meant as one file, which `convert` does not write.
 _MODEL_SUFFIXES = (".onnx", ".ort", ".tflite", ".pt", ".pt2", ".h5", ".keras")
+
+# What converts one kind of model is imported where there is one: onnx and what it brings take 40 MB and a second, and a
+# decoder needs none of it.
 
 
 def convert(
@@ -71,7 +41,7 @@ def convert(
     evaluation: FilePath | None = None,
     labels: FilePath | None = None,
     task: str | None = None,
-    preprocess: str | None = None,
+    preprocess: FilePath | None = None,
     license: str | None = None,  # noqa: A002  the manifest's word
     samples: Sequence[FilePath] = (),
     measured: FilePath | None = None,
@@ -82,7 +52,6 @@ def convert(
     """Run a recipe; `api.convert` documents the arguments and errors."""
     reporter = reporter or LogReporter()
     version = checked_version(version)
-    times = read_device_times(measured) if measured is not None else None
     _check_output(output)
     opened = _open(model, name, reporter)
     if opened.convert_text is not None:
@@ -107,64 +76,28 @@ def convert(
             source=opened.source,
             license=license,
         )
-    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
-    with BundleWriter(output, force=force, source=opened.source, license=license) as writer:
-        prepared = prepare(
-            opened.place, recipe, reporter, name=opened.name, task=task, preprocess=preprocess, labels=labels
-        )
-        run = _Run(prepared, version, recipe, writer, reporter, times)
-        data, ranges = prepared.choose_inputs(calibration, evaluation)
-        prepared.check_batch(data)
-        data, outputs = reference_outputs(data, prepared.reference.run, reporter)
-        metric = choose_metric(recipe.budget, data, outputs, reporter)
+    from edge_infer_converters import graph_run
+    from edge_infer_converters.measure.speed import read_device_times
 
-        run.golden = golden.count(data.calls, outputs, prepared.least_bytes, recipe.goldens)
-        run.measure_own_error(data.calls, outputs)
-        proofs = golden.examples(data.first(run.golden), outputs[: run.golden], prepared.least_bytes)
-        writer.add(EXAMPLES_NAME, safetensors.write_examples(proofs))
-        del proofs
-        if prepared.found is not None:
-            for path, content in prepared.found.all_files().items():
-                writer.add(path, content)
-        elif labels is not None:
-            writer.add(LABELS_NAME, read_labels(labels, prepared.model.outputs[0]))
-        add_samples(writer, samples)
-        run.add_reference(data, outputs)
-        run.describe(writer.read(LABELS_NAME))
-        judge = Judge(outputs, metric, recipe.budget, run.golden)
-        files = VariantFiles(prepared, recipe, writer, ranges, data, judge, times, reporter)
-        made = files.make()
-        run.write_manifest([variant for variant, _ in made])  # engines load the variants by it
-        variants = run.measure(made, data, outputs, metric)
-        kept = [one.variant for one in variants if one.is_kept]
-        revision = run.write_manifest(kept)
-        if prepared.found is not None and run.add_vectors():
-            revision = run.write_manifest(kept)
-
-        result = Conversion(
-            writer.path,
-            prepared.name,
-            revision,
-            writer.size,
-            tuple(variants),
-            prepared.left_out.reasons,
-            str(data),
-            metric.name if data.is_judged or recipe.budget.metric or recipe.budget.max_loss is not None else "",
-            tuple(weight.label for weight in files.mixed.guilty) if files.mixed else (),
-            run.missed,
-            {one.variant.id: files.layers[one.variant.id] for one in variants if one.variant.id in files.layers},
-        )
-        writer.write_quality(quality_json.document(result, data, ranges, files.mixed, times))
-        writer.commit()
-    if report is not None:
-        html.save(report, html.write(result, files.mixed, data))
-    if result.missed:
-        raise AccuracyError(
-            f"{result.missed}; `{result.path}` holds it",
-            hint="allow a larger file, more time or memory, or more loss",
-            bundle=str(result.path),
-        )
-    return result
+    return graph_run.convert(
+        opened.place,
+        output,
+        recipe,
+        name=opened.name,
+        version=version,
+        calibration=calibration,
+        evaluation=evaluation,
+        labels=labels,
+        task=task,
+        preprocess=preprocess,
+        license=license,
+        samples=samples,
+        times=read_device_times(measured) if measured is not None else None,
+        force=force,
+        report=report,
+        reporter=reporter,
+        source=opened.source,
+    )
 
 
 def foresee(
@@ -177,7 +110,7 @@ def foresee(
     evaluation: FilePath | None = None,
     labels: FilePath | None = None,
     task: str | None = None,
-    preprocess: str | None = None,
+    preprocess: FilePath | None = None,
     measured: FilePath | None = None,
     force: bool = False,
     reporter: Reporter | None = None,
@@ -189,8 +122,6 @@ def foresee(
     """
     started = time.perf_counter()
     reporter = reporter or LogReporter()
-    if measured is not None:
-        read_device_times(measured)
     if output is not None:
         _check_output(output)
         BundleWriter(output, force=force)  # refuses a place that cannot be written to
@@ -200,13 +131,24 @@ def foresee(
             "--dry-run foresees no model that generates text",
             hint="leave it out; a weight takes 0.56 bytes in int4, 1.06 in int8, 2 in fp16",
         )
-    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=measured is not None)
-    prepared = prepare(
-        opened.place, recipe, reporter, name=opened.name, task=task, preprocess=preprocess, labels=labels
+    from edge_infer_converters import graph_run
+    from edge_infer_converters.measure.speed import read_device_times
+
+    if measured is not None:
+        read_device_times(measured)
+    return graph_run.foresee(
+        opened.place,
+        recipe,
+        name=opened.name,
+        calibration=calibration,
+        evaluation=evaluation,
+        labels=labels,
+        task=task,
+        preprocess=preprocess,
+        has_measured=measured is not None,
+        reporter=reporter,
+        started=started,
     )
-    data, ranges = prepared.choose_inputs(calibration, evaluation)
-    prepared.check_batch(data)
-    return forecast(prepared, recipe, data, ranges, started)
 
 
 class _Opened(NamedTuple):
@@ -229,9 +171,13 @@ def _open(model: FilePath, name: str | None, reporter: Reporter) -> _Opened:
     source = None if found is None else found.source
     pair = find_pair(model)
     if pair is not None:
+        from edge_infer_converters import encoder_decoder_run
+
         return _Opened(pair, name, source, encoder_decoder_run.convert)
     decoder = find_folder(model)
     if decoder is not None:
+        from edge_infer_converters import decoder_run
+
         return _Opened(decoder, name, source, decoder_run.convert)
     return _Opened(model, name, source, None)
 
@@ -240,124 +186,3 @@ def _check_output(output: FilePath) -> None:
     if Path(output).suffix.lower() in _MODEL_SUFFIXES:
         folder = Path(output).with_suffix(".bundle")
         raise InputError(f"`{output}` is the name of a model file, expected a bundle's folder", hint=f"-o {folder}")
-
-
-class _Run:
-    """One conversion on its way: the prepared source, where the bundle is written, and what was found so far."""
-
-    def __init__(
-        self,
-        prepared: Prepared,
-        version: str,
-        recipe: Recipe,
-        writer: BundleWriter,
-        reporter: Reporter,
-        times: DeviceTimes | None,
-    ) -> None:
-        self.missed = ""
-        self.golden = 1  # how many of the first calls are golden examples
-        self._prepared = prepared
-        self._version = version
-        self._recipe = recipe
-        self._writer = writer
-        self._reporter = reporter
-        self._times = times
-        self._own: dict[str, Parity] = {}  # the source's own error, by output
-
-    def measure_own_error(self, calls: Sequence[Outputs], outputs: Sequence[Outputs]) -> None:
-        """Measure the source against itself: no variant must be nearer to it than that."""
-        model, run = self._prepared.model, self._prepared.reference.run
-
-        def load_optimised() -> Callable[[Outputs], Outputs]:
-            return model.reference(optimised=True).run
-
-        loads_again = model.nbytes <= MAX_BYTES and model.is_engines_own
-        self._own = own_error(run, load_optimised if loads_again else None, calls, outputs, self.golden)
-
-    def add_reference(self, data: CalibrationSet, outputs: Sequence[Outputs]) -> None:
-        """Keep what the data look like, where they are somebody's own and enough."""
-        if data.is_made_up or not self._recipe.keeps_reference:
-            return
-        model, found = self._prepared.model, self._prepared.found
-        names, categories = ({}, {}) if found is None else described(found.definition)
-        labels = self._writer.read(LABELS_NAME)
-        classes = json.loads(labels) if labels else ()
-        runs = list(zip(data.calls, outputs, strict=True))
-        try:
-            reference = make_reference(runs, model.inputs, model.outputs, names, categories, classes)
-        except InputError:  # fewer than 200 rows, or nothing that can be watched, such as tokens
-            return
-        self._writer.add(REFERENCE, reference)
-        rows = read_reference(reference).rows
-        self._reporter.talk(
-            step("Kept", "reference:", f"{rows:,} rows of {data.origin}, {len(reference) / 1000:.1f} kB")
-        )
-
-    def describe(self, labels: bytes | None) -> None:
-        """Let the TFLite files say what they are."""
-        graph, name, keep_names = self._prepared.graph, self._prepared.name, self._recipe.keep_names
-        if graph is not None:
-            classes = json.loads(labels) if labels else ()
-            self._prepared.model.describe(graph, name, self._version, classes, keep_names=keep_names)
-
-    def measure(
-        self,
-        made: Sequence[tuple[Variant, int]],
-        data: CalibrationSet,
-        outputs: Sequence[Outputs],
-        metric: Metric,
-    ) -> list[ConvertedVariant]:
-        """Measure the variants in the folder, and take those out again that are not good enough."""
-        prepared = self._prepared
-        judge = Judge(outputs, metric, self._recipe.budget, self.golden)
-        definition = None if prepared.found is None else prepared.found.definition
-        judge.vectors = TextVectors.of(definition, data, outputs)
-        own_file = prepared.source_id if prepared.model.own_file(prepared.source_id) is not None else ""
-        bench = Bench(self._writer.folder, data, judge, self._own, self._times, self._reporter)
-        measured, failed = bench.run(made, own_file)
-        for variant, error in failed:
-            prepared.left_out.add(variant.id, error)
-            self._writer.drop(variant.file, *variant.external)
-        measured, self.missed = choose(measured, prepared.source_id, self._recipe, self._times)
-        for one in measured:
-            one.variant.parity = {name: dict(figures) for name, figures in one.quality.known.items()}
-            verdict = one.quality.verdict
-            if not one.is_kept:
-                wanted = f"--calibration {prepared.data_wanted}; " if data.is_made_up else ""
-                self._reporter.warn(f"{one.variant.id} is left out: {verdict.reason}", f"{wanted}--keep-all keeps it")
-                self._writer.drop(one.variant.file, *one.variant.external)
-            elif verdict.word != "ok":
-                self._reporter.warn(f"{one.variant.id}: {verdict.reason}", "")
-        if data.origin == RANDOM:
-            measured, marked = mark_untested(measured, prepared.model.precision, self._recipe)
-            if marked:
-                self._reporter.warn(f"{', '.join(marked)}: {UNTESTED}", f"--calibration {prepared.data_wanted}")
-        if not any(one.is_kept for one in measured):
-            raise AccuracyError(
-                f"No variant of `{prepared.name}` is good enough", hint="--keep-all writes them nevertheless"
-            )
-        return measured
-
-    def write_manifest(self, variants: Sequence[Variant]) -> str:
-        """Write the manifest and return its sha256."""
-        prepared = self._prepared
-        definition = None if prepared.found is None else prepared.found.definition
-        specs = (prepared.model.inputs, prepared.model.outputs)
-        return self._writer.write_manifest(prepared.name, self._version, *specs, variants, definition)
-
-    def add_vectors(self) -> bool:
-        """Write the vectors that prove the pipeline; tell whether there are some.
-
-        A pipeline that fails on every made-up input is kept without vectors.
-        """
-        found = self._prepared.found
-        if found is None:
-            return False
-        try:
-            data = pipeline_vectors.make(self._writer.folder, self._prepared.source_id)
-        except EdgeInferError as error:
-            self._reporter.warn(f"Nothing proves the pipeline: {error.message}", error.hint)
-            return False
-        self._writer.add(vectors.PATH, data)
-        self._prepared.found = found._replace(definition=found.definition._replace(vectors=vectors.PATH))
-        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from edge_infer.errors import AccuracyError, EdgeInferError, InputError
 from edge_infer.generation import vectors
 from edge_infer.generation.config import BLOCK
 from edge_infer.generation.weight_file import Encoded, write_weight_file
+from edge_infer.platform import allocator
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.bundle_writer import BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import DecoderConversion, DecoderVariant
@@ -19,18 +20,21 @@ from edge_infer_converters.generation_options import check_options
 from edge_infer_converters.measure import generation_vectors
 from edge_infer_converters.measure.variant_quality import describe_machine
 from edge_infer_converters.report.reporter import step
-from edge_infer_converters.search.mixed_decoder import most_trials, part_of, search
-from edge_infer_converters.search.perplexity import perplexity, read_windows
+from edge_infer_converters.search.calibrated_blocks import CalibratedBlocks
+from edge_infer_converters.search.mixed_decoder import most_trials, search
+from edge_infer_converters.search.perplexity import Judge, read_windows
 from edge_infer_converters.sources.decoder.origin import Origin
 from edge_infer_converters.writers.decoder.spool import Spool
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from edge_infer.generation.weight_file import Encoding
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.reporter import Reporter
+    from edge_infer_converters.search.perplexity import Measured
     from edge_infer_converters.sources.decoder.describe import Described
     from edge_infer_converters.sources.decoder.tensors import SourceTensor
     from edge_infer_converters.sources.decoder.tokens import Tokens
@@ -103,10 +107,15 @@ def convert(
                 wanted += ["f32"] if windows is not None else []
                 spool.add(tensor, list(dict.fromkeys(wanted)), advance)
                 forget_pages()
+        if windows is not None:
+            _calibrate(described, tensors, spool, windows.read, reporter, forget_pages)
+            allocator.return_free_memory()  # fp32 is mapped next, which takes as much as all weights
         for path, data in tokens.files.items():
             writer.add(path, data)
-        weights = _Weights(writer, described, tensors, spool, windows)
-        variants = [one for precision in precisions if (one := weights.variant(precision, most, reporter)) is not None]
+        weights = _Weights(writer, described, tensors, spool, reporter)
+        if windows is not None:
+            weights.judge_by(windows.measured)
+        variants = [one for precision in precisions if (one := weights.variant(precision, most)) is not None]
         if not variants:
             raise AccuracyError(
                 f"No variant of {', '.join(precisions)} keeps a loss of {most:.2%}",
@@ -128,10 +137,11 @@ def convert(
             writer.size,
             (),
             {},
-            "nothing: a decoder's weights are encoded without data" if windows is None else f"perplexity on {text}",
+            "nothing: a decoder's weights are encoded without data" if windows is None else f"4 bits and loss: {text}",
             decoders=tuple(variants),
             architecture=config.architecture,
             parameters=parameters,
+            has_chat="chat_template" in tokens.generate,
         )
         writer.write_quality(_quality(result))
         writer.commit()
@@ -185,13 +195,36 @@ def _encodings_of(tensor: SourceTensor, precision: str) -> tuple[Encoding, ...]:
     """Return how a variant may store a tensor."""
     if precision != MIXED:
         return (encoding_of(tensor, precision),)
-    return tuple(dict.fromkeys(_mixed(tensor, small) for small in ((), (part_of(tensor.name),))))
+    return tuple(dict.fromkeys(_mixed(tensor, small) for small in ((), (tensor.name,))))
 
 
 def _mixed(tensor: SourceTensor, small: Collection[str]) -> Encoding:
-    """Return how a tensor is stored where some parts have 4 bits; here the embedding and the head may too."""
+    """Return how a tensor is stored where some have 4 bits; here the embedding and the head may too."""
     usual = encoding_of(tensor, "int8")
-    return "int4" if usual == "int8" and part_of(tensor.name) in small else usual
+    return "int4" if usual == "int8" and tensor.name in small else usual
+
+
+def _calibrate(
+    described: Described,
+    tensors: Sequence[SourceTensor],
+    spool: Spool,
+    windows: Sequence[Sequence[int]],
+    reporter: Reporter,
+    forget_pages: Callable[[], None],
+) -> None:
+    """Choose the blocks of 4 bits of the layers by what a text puts into them; those of the file stay."""
+    names = {name for name, encoding in spool.places if encoding == "int4" and name.startswith("layers.")}
+    names -= {one.name for one in tensors if one.native == "int4"}
+    if not names or not windows:
+        return
+    source = {one.name: one for one in tensors}
+    with reporter.progress("Calibrating int4", len(names)) as advance:
+        for name, rows in CalibratedBlocks(described.config, source, described.rotations, windows, names):
+            spool.replace(name, "int4", rows)
+            forget_pages()
+            advance(1)
+    said = f"{len(names)} matrices by {sum(map(len, windows))} tokens"
+    reporter.talk(step("Calibrated", "int4", said))
 
 
 class _Weights:
@@ -203,71 +236,91 @@ class _Weights:
         described: Described,
         tensors: Sequence[SourceTensor],
         spool: Spool,
-        windows: Sequence[Sequence[int]] | None,
+        reporter: Reporter,
     ) -> None:
         self._writer, self._described, self._tensors = writer, described, tensors
-        self._spool, self._windows = spool, windows
-        self._base = None if windows is None else self._trial({one.name: "f32" for one in tensors})
-        if self._base is not None and math.isinf(self._base):
+        self._spool, self._reporter = spool, reporter
+        self._judge: Judge | None = None
+        self._windows = 0
+
+    def judge_by(self, windows: Sequence[Sequence[int]]) -> None:
+        """Measure what fp32 foretells of a text, with which variants will be compared.
+
+        Raises:
+            AccuracyError: It foretells nothing.
+        """
+        self._windows = len(windows)
+        with self._trial({one.name: "f32" for one in self._tensors}) as path, self._progress("fp32") as advance:
+            self._judge = Judge(path, windows, advance)
+        if math.isinf(self._judge.base):
             raise AccuracyError(
                 "The model itself, in fp32, foretells nothing of the text: its perplexity is infinite",
                 hint="leave --calibration out, or look for broken weights",
             )
 
-    def variant(self, precision: str, most: float | None, reporter: Reporter) -> DecoderVariant | None:
+    def variant(self, precision: str, most: float | None) -> DecoderVariant | None:
         """Write a variant; None for one that loses more than it may.
 
         Raises:
             AccuracyError: A search finds nothing within the budget.
         """
         if precision == MIXED:
-            chosen = self._searched(most or 0.0, reporter)
+            chosen = self._searched(most or 0.0)
         else:
             chosen = {one.name: encoding_of(one, precision) for one in self._tensors}
         file = f"decoder/model_{precision}.safetensors"
         path = self._writer.folder / file
         path.parent.mkdir(exist_ok=True)
         self._write(path, chosen)
-        found = None if self._windows is None else perplexity(path, self._windows)
-        loss = None if found is None or self._base is None else found / self._base - 1
-        if most is not None and loss is not None and not loss <= most:
+        found: Measured | None = None
+        if self._judge is not None:
+            with self._progress(precision) as advance:
+                found = self._judge.measure(path, done=advance)
+        if most is not None and found is not None and not found.worst <= most:
             path.unlink()
-            said = f"{precision} loses {loss:.2%} of perplexity, more than {most:.2%}: it is left out"
-            reporter.warn(said, f"--precision {MIXED} finds the smallest within the budget")
+            said = f"{precision} loses {found.worst:.2%} of perplexity, more than {most:.2%}: it is left out"
+            self._reporter.warn(said, f"--precision {MIXED} finds the smallest within the budget")
             return None
         places = [self._spool.places[one] for one in chosen.items()]
         signal, error = sum(one.signal for one in places), sum(one.error for one in places)
         sqnr_db = math.inf if error == 0 else 10 * math.log10(signal / error) if signal else 0.0
         variant = Variant(f"decoder/{precision}", "decoder", precision, file)
-        made = DecoderVariant(variant, self._writer.adopt(file), sqnr_db, found, loss)
+        told = () if found is None else found
+        made = DecoderVariant(variant, self._writer.adopt(file), sqnr_db, *told)
         detail = f"{made.nbytes / 1e6:.1f} MB, weights {_decibels(sqnr_db)}"
-        if loss is not None:
-            detail += f", perplexity {found:.4g} ({loss:+.2%})"
-        reporter.talk(step("Converted", f"{variant.id:<12}", detail))
+        if found is not None:
+            detail += f", perplexity {found.perplexity:.4g} ({found.loss:+.2%}, divergence {found.divergence:.2g})"
+        self._reporter.talk(step("Converted", f"{variant.id:<12}", detail))
         return made
 
-    def _searched(self, most: float, reporter: Reporter) -> dict[str, Encoding]:
-        sizes: dict[str, int] = {}
-        for one in self._tensors:
-            if _mixed(one, (part_of(one.name),)) == "int4":
-                sizes[part_of(one.name)] = sizes.get(part_of(one.name), 0) + math.prod(one.shape) // 2
+    def _searched(self, most: float) -> dict[str, Encoding]:
+        sizes = {one.name: math.prod(one.shape) // 2 for one in self._tensors if _mixed(one, (one.name,)) == "int4"}
 
         def chosen(small: Collection[str]) -> dict[str, Encoding]:
             return {one.name: _mixed(one, small) for one in self._tensors}
 
-        with reporter.progress("Searching the parts that take 4 bits", most_trials(len(sizes))) as advance:
-            small = search(
-                sizes, lambda parts: self._trial(chosen(parts)), (self._base or math.inf) * (1 + most), advance
-            )
-        reporter.talk(step("Searched", MIXED, f"{len(small)} of {len(sizes)} parts in 4 bits, the others in 8"))
+        def measure(small: frozenset[str], every: int) -> Measured:
+            assert self._judge is not None
+            with self._trial(chosen(small)) as path:
+                return self._judge.measure(path, every=every)
+
+        with self._reporter.progress("Searching the matrices that take 4 bits", most_trials(len(sizes))) as advance:
+            small = search(sizes, measure, most, advance)
+        self._reporter.talk(
+            step("Searched", MIXED, f"{len(small)} of {len(sizes)} matrices in 4 bits, the others in 8")
+        )
         return chosen(small)
 
-    def _trial(self, chosen: Mapping[str, Encoding]) -> float:
-        """Measure weights by a file that does not stay."""
+    def _progress(self, precision: str) -> AbstractContextManager[Callable[[int], None]]:
+        return self._reporter.progress(f"Measuring {precision} on the text", self._windows)
+
+    @contextmanager
+    def _trial(self, chosen: Mapping[str, Encoding]) -> Iterator[Path]:
+        """Give weights in a file that does not stay."""
         path = self._writer.folder / _TRIAL
         try:
             self._write(path, chosen)
-            return perplexity(path, self._windows or ())
+            yield path
         finally:
             path.unlink(missing_ok=True)
 
@@ -276,8 +329,8 @@ class _Weights:
             (f"rope.{kind}", Encoded("f32", one.shape, one.astype("<f4").tobytes()))
             for kind, one in self._described.rotations.items()
         ]
-        write_weight_file(path, self._described.config, [*rotations, *self._spool.encoded(chosen.items())])
-        self._spool.forget_pages()
+        tensors = [*rotations, *self._spool.encoded(chosen.items())]
+        write_weight_file(path, self._described.config, tensors, self._spool.forget_pages)
 
 
 def _write_manifest(

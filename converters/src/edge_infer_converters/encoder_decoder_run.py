@@ -26,8 +26,9 @@ from edge_infer_converters.report.reporter import step
 from edge_infer_converters.sources.decoder.files import optional_object, read_bytes, read_object
 from edge_infer_converters.sources.decoder.shards import Shards
 from edge_infer_converters.sources.decoder.tokens import TOKENIZER_NAME, read_tokenizer
-from edge_infer_converters.sources.encoder_decoder.find import FAMILIES
 from edge_infer_converters.sources.encoder_decoder.speech import speech_fields
+from edge_infer_converters.sources.encoder_decoder.t5 import t5
+from edge_infer_converters.sources.encoder_decoder.whisper import whisper
 
 if TYPE_CHECKING:
     import os
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.sources.encoder_decoder.pair import Pair
 
+#: By `model_type`, all those of `find.FAMILIES`, what writes the two graphs.
+_WRITERS: dict[str, Callable[..., Pair]] = {"whisper": whisper, "t5": t5, "mt5": t5}
 SPEECH, TEXT = "automatic-speech-recognition", "text2text-generation"
 _TEXT_TASKS = (TEXT, "summarization", "translation")
 #: The preferred first.
@@ -101,7 +104,7 @@ def convert(
         parameters = sum(int(np.prod(one.shape)) for one in shards.tensors.values())
         said = f"{shards.nbytes / 1e6:.1f} MB, {kind}, {parameters / 1e6:.1f} M parameters"
         reporter.talk(step("Read", folder.resolve().name, said))
-        pair = FAMILIES[kind](document, shards.tensors)
+        pair = _WRITERS[kind](document, shards.tensors)
         data, tokenizer = _tokenizer(folder, pair.vocab_size, reporter)
         generate = _generate(folder, document, kind, task, pair, tokenizer)
         writer.add(TOKENIZER_NAME, data)

@@ -113,7 +113,7 @@ OPTIONS = (
     ),
     Option(
         name="preprocess",
-        type="str | None",
+        type="FilePath | None",
         help="What stands before the model: imagenet (resize, crop, normalise), yolo (letterbox), "
         "speech-commands (the MFCC of MLPerf Tiny's keyword model), or a JSON file with the manifest's `pipeline`, or "
         "its `inputs` alone. Default: what the model, or the files beside it, say.",

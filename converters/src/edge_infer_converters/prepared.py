@@ -130,7 +130,7 @@ def prepare(
     *,
     name: str | None = None,
     task: str | None = None,
-    preprocess: str | None = None,
+    preprocess: FilePath | None = None,
     labels: FilePath | None = None,
 ) -> Prepared:
     """Read a model and make it ready; `api.convert` documents the arguments and errors."""

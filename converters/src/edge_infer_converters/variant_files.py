@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.search.layers import Layer
+    from edge_infer_converters.writers.compiled.writer import Compiled
     from edge_infer_converters.writers.plan import VariantPlan
     from edge_infer_converters.writers.tflite import FloatGraph
 
@@ -59,6 +60,7 @@ class VariantFiles:
     Attributes:
         mixed: What the search of `onnx/mixed` ended with, or None.
         layers: Of what was searched the layers, by the variant's id.
+        compiled: What is reported of compiled variants, by their ids.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class VariantFiles:
     ) -> None:
         self.mixed: MixedModel | None = None
         self.layers: dict[str, tuple[Layer, ...]] = {}
+        self.compiled: dict[str, Compiled] = {}
         self._prepared = prepared
         self._recipe = recipe
         self._writer = writer
@@ -84,6 +87,7 @@ class VariantFiles:
         # The TFLite files that compiled variants are made of.
         self._wanted_again = {f"tflite/{plan.precision}" for plan in prepared.plans if plan.format == "compiled"}
         self._tflite_files: dict[str, Encoded] = {}
+        self._ranges_by: dict[str, str] = {}  # of static int8
 
     def make(self) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size.
@@ -113,6 +117,8 @@ class VariantFiles:
                 continue
             if plan.id in self._wanted_again and not plan.integer_interface:
                 self._tflite_files[plan.id] = encoded
+            if plan.id in _STATIC:
+                self._ranges_by[plan.id] = encoded.ranges_by
             self._writer.add(plan.file, encoded.data)
             variant, nbytes = self._variant(plan, encoded, pairs), len(encoded.data)
             if encoded.write_apart is not None:
@@ -121,6 +127,8 @@ class VariantFiles:
                 nbytes += self._writer.adopt(path)
                 self._keep_from_pages(variant)
             made.append((variant, nbytes))
+            if encoded.compiled is not None:
+                self.compiled[plan.id] = encoded.compiled
             note = f", {encoded.note}" if encoded.note else ""
             self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{nbytes / 1000:.1f} kB{note}"))
             del encoded  # the next variant needs the memory
@@ -136,15 +144,16 @@ class VariantFiles:
         return made
 
     def _measure_layers(self, cleaned: onnx.ModelProto, made: Sequence[str]) -> None:
-        """Measure the layers of static int8, once for both formats: their scales are of the same kinds."""
+        """Measure the layers of static int8, once for formats with the same ranges: their scales are of one kind."""
         model = self._prepared.model
         static = [id_ for id_ in made if id_ in _STATIC]
         if not static or model.precision != "fp32" or model.format != "onnx" or model.in_files is not None:
             hint = "--precision int8, of a float model in ONNX that fits into memory"
             self._reporter.warn("No static int8 was made whose layers --layers could measure", hint)
             return
-        layers = static_layers(cleaned, self._ranges.calls, self._reporter)
-        self.layers |= dict.fromkeys(static, layers)
+        for method in dict.fromkeys(self._ranges_by[id_] for id_ in static):
+            layers = static_layers(cleaned, self._ranges.calls, self._reporter, method)
+            self.layers |= {id_: layers for id_ in static if self._ranges_by[id_] == method}
 
     def _encoded(self, plan: VariantPlan, cleaned: onnx.ModelProto) -> Encoded:
         """Make the file of one plan."""
@@ -158,7 +167,8 @@ class VariantFiles:
             self.layers[plan.id] = tflite_search.layers
             return encoded
         if plan.format == "tflite":
-            return encode_tflite(plan, self._graph(), self._specs, self._ranges, corrects=self._corrects)
+            with self._reporter.progress(f"Converting {plan.id}", None):
+                return encode_tflite(plan, self._graph(), self._specs, self._ranges, corrects=self._corrects)
         is_asked_for = prepared.left_out.is_compiled_asked_for
         if plan.format == "compiled" and prepared.is_table:
             return encode_table(plan, cleaned, is_asked_for=is_asked_for)
@@ -174,9 +184,9 @@ class VariantFiles:
             found = DynamicSearch(cleaned, *self._judges).run()
             # Pages compute blocks in float, and slowly.
             return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
-        return encode(
-            plan, prepared.model.precision, cleaned, self._ranges, recipe.calibrate, in_files, corrects=self._corrects
-        )
+        settings = (recipe.calibrate, in_files)
+        with self._reporter.progress(f"Converting {plan.id}", None):
+            return encode(plan, prepared.model.precision, cleaned, self._ranges, *settings, corrects=self._corrects)
 
     @property
     def _corrects(self) -> bool:

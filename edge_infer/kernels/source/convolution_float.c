@@ -3,19 +3,30 @@
 
 #define ROWS 4
 
-INLINE void gather(const struct convolution_float_arguments *a, const float *input, int32_t place, float *row) {
+INLINE void copy_floats(float *output, const float *input, int32_t count) {
+  if (count >= 8) {
+    for (int32_t i = 0;; i = least(i + 8, count - 8)) { /* the last eight overlap those before */
+      *(float32x8 *)(output + i) = *(const float32x8 *)(input + i);
+      if (i == count - 8) return;
+    }
+  }
+  for (int32_t i = 0; i < count; i++) output[i] = input[i];
+}
+
+INLINE void gather(const struct convolution_float_arguments *a, const float *input, int32_t top, int32_t left, float *row) {
   int32_t channels = a->input_channels;
-  int32_t top = place / a->output_width * a->stride_height - a->pad_top;
-  int32_t left = place % a->output_width * a->stride_width - a->pad_left;
   for (int32_t ky = 0; ky < a->kernel_height; ky++) {
     int32_t y = top + ky * a->dilation_height;
-    for (int32_t kx = 0; kx < a->kernel_width; kx++, row += channels) {
-      int32_t x = left + kx * a->dilation_width;
-      int32_t inside = y >= 0 && y < a->input_height && x >= 0 && x < a->input_width;
-      const float *from = input + (y * a->input_width + x) * channels;
-      int32_t i = 0;
-      for (; i + 8 <= channels; i += 8) *(float32x8 *)(row + i) = inside ? *(const float32x8 *)(from + i) : all_float(0);
-      for (; i < channels; i++) row[i] = inside ? from[i] : 0.0f;
+    for (int32_t kx = 0; kx < a->kernel_width;) {
+      int32_t x = left + kx * a->dilation_width, run = 1;
+      if (y < 0 || y >= a->input_height || x < 0 || x >= a->input_width) {
+        for (int32_t i = 0; i < channels; i++) row[i] = 0.0f;
+      } else {
+        if (a->dilation_width == 1) run = least(a->kernel_width - kx, a->input_width - x);
+        copy_floats(row, input + (y * a->input_width + x) * channels, run * channels);
+      }
+      row += run * channels;
+      kx += run;
     }
   }
 }
@@ -35,7 +46,10 @@ KERNEL(convolution_float) {
       const float *rows = input + place * taps;
       if (!is_plain) {
         float *row = AT(float, scratch);
-        for (int32_t r = 0; r < count; r++) gather(a, input, place + r, row + r * taps);
+        for (int32_t r = 0; r < count; r++) {
+          int32_t y = (place + r) / a->output_width, x = (place + r) % a->output_width;
+          gather(a, input, y * a->stride_height - a->pad_top, x * a->stride_width - a->pad_left, row + r * taps);
+        }
         rows = row;
       }
       const float *r1 = rows + (count > 1 ? taps : 0), *r2 = rows + (count > 2 ? 2 * taps : 0);

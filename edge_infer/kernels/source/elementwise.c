@@ -1,23 +1,37 @@
 /* One element in, one element out; two operands may be repeated along dimensions. */
 #include "vectors.h"
 
-/* Run BODY for each output element, with the places of both operands. */
-#define BROADCAST(BODY)                                                                                               \
+/* Run BODY for each row of outputs, with the places of both operands where it begins. */
+#define ROWS_OF_BOTH(BODY)                                                                                            \
   for (int32_t i = 0, out = 0; i < a->size_0; i++)                                                                    \
     for (int32_t j = 0; j < a->size_1; j++)                                                                           \
       for (int32_t k = 0; k < a->size_2; k++) {                                                                       \
         int32_t x = i * a->first_0 + j * a->first_1 + k * a->first_2;                                                 \
         int32_t y = i * a->second_0 + j * a->second_1 + k * a->second_2;                                              \
-        for (int32_t l = 0; l < a->size_3; l++, out++, x += a->first_3, y += a->second_3) BODY                        \
+        BODY                                                                                                          \
       }
+
+/* Run BODY for each output element, with the places of both operands. */
+#define BROADCAST(BODY)                                                                                               \
+  ROWS_OF_BOTH(for (int32_t l = 0; l < a->size_3; l++, out++, x += a->first_3, y += a->second_3) BODY)
 
 /* XNNPACK's int8 addition (qs8-vadd-minmax): both operands times integers, and a rounded shift to the right. */
 COLD(add_int8) {
   const int8_t *first = AT(const int8_t, first), *second = AT(const int8_t, second);
   int8_t *output = AT(int8_t, output);
-  BROADCAST({
-    int32_t sum = a->bias + first[x] * a->first_multiplier + second[y] * a->second_multiplier;
-    output[out] = (int8_t)least(most((sum >> a->shift) + a->output_zero, a->low), a->high);
+  int32_t is_side = a->first_3 == 1 && a->second_3 == 1;
+  ROWS_OF_BOTH({
+    int32_t l = 0;
+    for (; is_side && l + 8 <= a->size_3; l += 8, out += 8, x += 8, y += 8) {
+      int32x8 sum = eight_bytes(first + x) * a->first_multiplier + eight_bytes(second + y) * a->second_multiplier;
+      sum = ((sum + a->bias) >> a->shift) + a->output_zero;
+      sum = __builtin_elementwise_min(__builtin_elementwise_max(sum, all_int(a->low)), all_int(a->high));
+      store_int8(output + out, sum, 8);
+    }
+    for (; l < a->size_3; l++, out++, x += a->first_3, y += a->second_3) {
+      int32_t sum = a->bias + first[x] * a->first_multiplier + second[y] * a->second_multiplier;
+      output[out] = (int8_t)least(most((sum >> a->shift) + a->output_zero, a->low), a->high);
+    }
   })
 }
 
@@ -74,18 +88,22 @@ INLINE float combined(int32_t operation, float x, float y) {
   }
 }
 
-#define RUN(operation)                                                                                                \
-  BROADCAST({ output[out] = least_float(most_float(combined(operation, first[x], second[y]), a->low), a->high); })      \
-  break;
-
 COLD(binary_float) {
   const float *first = AT(const float, first), *second = AT(const float, second);
   float *output = AT(float, output);
-  switch (a->operation) { /* outside of the loops, which are short then */
-    case ADD: RUN(ADD)
-    case MULTIPLY: RUN(MULTIPLY)
-    default: RUN(a->operation)
-  }
+  int32_t operation = a->operation;
+  int32_t is_side = a->second_3 == 1, is_simple = operation <= MULTIPLY && a->first_3 == 1 && (is_side || !a->second_3);
+  ROWS_OF_BOTH({
+    int32_t l = 0;
+    for (; is_simple && l + 8 <= a->size_3; l += 8, out += 8, x += 8, y += 8 * is_side) {
+      float32x8 value = *(const float32x8 *)(first + x);
+      float32x8 other = is_side ? *(const float32x8 *)(second + y) : all_float(second[y]);
+      value = operation == ADD ? value + other : operation == MULTIPLY ? value * other : value - other;
+      store_float(output + out, clamped(value, a->low, a->high), 8);
+    }
+    for (; l < a->size_3; l++, out++, x += a->first_3, y += a->second_3)
+      output[out] = least_float(most_float(combined(operation, first[x], second[y]), a->low), a->high);
+  })
 }
 
 enum { CLAMP, LOGISTIC, TANH, EXP, HARD_SWISH, LEAKY_RELU, ABS, NEG, SQRT, RSQRT, SQUARE, ELU, LOG };

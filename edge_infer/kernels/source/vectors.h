@@ -55,6 +55,10 @@ INLINE int32x8 add_pairs(int32x8 sums, int16x16 weights, int16x16 values) {
 }
 
 INLINE int16x16 wide(const int8_t *weights) {
+#if defined(__wasm_simd128__) /* a load widens its eight by itself */
+  union { v128_t h[2]; int16x16 v; } both = {{wasm_i16x8_load8x8(weights), wasm_i16x8_load8x8(weights + 8)}};
+  return both.v;
+#endif
   return __builtin_convertvector(*(const int8x16 *)weights, int16x16);
 }
 
@@ -66,6 +70,8 @@ INLINE int16x16 pair(const int16_t *values) {
   return (int16x16)all;
 }
 
+INLINE int32x8 eight_bytes(const int8_t *values) { return __builtin_convertvector(*(const int8x8 *)values, int32x8); }
+
 INLINE float32x8 all_float(float value) {
   return (float32x8){value, value, value, value, value, value, value, value};
 }
@@ -74,11 +80,24 @@ INLINE int32x8 all_int(int32_t value) {
   return (int32x8){value, value, value, value, value, value, value, value};
 }
 
+/* As `value < low ? low : value` and the like: a value that is no number stays. */
 INLINE float32x8 clamped(float32x8 value, float low, float high) {
+#if defined(__wasm_simd128__)
+  union { float32x8 v; v128_t h[2]; } both = {value};
+  v128_t lows = wasm_f32x4_splat(low), highs = wasm_f32x4_splat(high);
+  for (int i = 0; i < 2; i++) both.h[i] = wasm_f32x4_pmin(wasm_f32x4_pmax(both.h[i], lows), highs);
+  return both.v;
+#elif defined(__SSE2__)
+  union { float32x8 v; __m128 h[2]; } both = {value};
+  __m128 lows = _mm_set1_ps(low), highs = _mm_set1_ps(high);
+  for (int i = 0; i < 2; i++) both.h[i] = _mm_min_ps(highs, _mm_max_ps(lows, both.h[i]));
+  return both.v;
+#else
   float32x8 lows = all_float(low), highs = all_float(high);
   int32x8 under = value < lows, over = highs < value;
   value = (float32x8)((under & (int32x8)lows) | (~under & (int32x8)value));
   return (float32x8)((over & (int32x8)highs) | (~over & (int32x8)value));
+#endif
 }
 
 /* XNNPACK's rounding (qs8-requantization, fp32): to the nearest, ties to even. Adding 1.5 * 2^23 rounds what is less
@@ -141,8 +160,12 @@ INLINE void widen(int16_t *output, const int8_t *input, int32_t count, int32_t z
   int16_t z = (int16_t)zero;
   int16x8 zeros = {z, z, z, z, z, z, z, z};
   int32_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    *(int16x8 *)(output + i) = __builtin_convertvector(*(const int8x8 *)(input + i), int16x8) - zeros;
+  if (count >= 8) {
+    for (;; i = least(i + 8, count - 8)) { /* the last eight overlap those before */
+      *(int16x8 *)(output + i) = __builtin_convertvector(*(const int8x8 *)(input + i), int16x8) - zeros;
+      if (i == count - 8) return;
+    }
+  }
   for (; i < count; i++) output[i] = (int16_t)(input[i] - z);
 }
 

@@ -88,6 +88,10 @@ class Dispatcher:
         batcher = model.batcher
         return self.outage(model) or batcher.refusal(self.scheduler.workers_for(batcher), priority, tenant)
 
+    def is_crowded(self, model: LoadedModel, tenant: Tenant = ANYONE) -> bool:
+        """Tell whether half of the queue is taken, so that a stream with requests under way should wait."""
+        return model.batcher.is_crowded(self.scheduler.workers_for(model.batcher), tenant)
+
     def retire(self, model: LoadedModel) -> None:
         """Let a model finish what it has, then close it."""
         model.is_retired = True

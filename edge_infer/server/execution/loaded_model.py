@@ -82,6 +82,9 @@ class Runner(Protocol):
     def refusal(self, model: LoadedModel, priority: int = 0, tenant: Tenant = ANYONE) -> EdgeInferError | None:
         """Return the error for a request that would not be taken now; else None."""
 
+    def is_crowded(self, model: LoadedModel, tenant: Tenant = ANYONE) -> bool:
+        """Tell whether half of the queue is taken, so that a stream with requests under way should wait."""
+
     def retire(self, model: LoadedModel) -> None:
         """Let a model finish what it has, then close it."""
 

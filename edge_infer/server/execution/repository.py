@@ -6,6 +6,7 @@ A model may have several versions, each a bundle of its own; the highest one ans
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -29,10 +30,11 @@ from edge_infer.server.execution.text_model import TextLimits, load_text_model
 from edge_infer.server.execution.version_order import version_order
 from edge_infer.server.execution.workers import WorkerPool
 from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.tasks.sources.huggingface import FILES as HUB_FILES
+from edge_infer.tasks.sources.opened import is_hub_folder, model_file, opened, written_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 
 #: What a bundle offers beside the files that its manifest names.
@@ -41,7 +43,7 @@ _READERS = 2
 
 
 class ServedModel:
-    """One bundle, or bare model file, and the session that runs it.
+    """One bundle, folder of the Hub, or bare model file, and the session that runs it.
 
     Args:
         name: Its name in URLs.
@@ -78,12 +80,18 @@ class ServedModel:
         self._loading = Lock()  # apart, so that files are sent while the model loads
         self._stamp: tuple[int, ...] = ()
         self._bundle: Bundle | None = None
+        self._made = b""  # the manifest of a folder of the Hub
         self._loaded: dict[str, LoadedModel] = {}  # by the pool that runs it
 
     @property
     def is_bare(self) -> bool:
         """Whether it is a model file without a manifest."""
         return self.path.suffix in MODEL_FORMATS
+
+    @property
+    def is_of_hub(self) -> bool:
+        """Whether it is a folder of the Hugging Face Hub, whose manifest is made when it is opened."""
+        return is_hub_folder(self.path)
 
     @property
     def url(self) -> str:
@@ -105,13 +113,15 @@ class ServedModel:
             except OSError:
                 raise BundleError(f"The bundle of model `{self.name}` is gone", hint="convert it again") from None
             if self._bundle is None or stamp != self._stamp:
-                self._bundle, self._stamp = Bundle.open(self.path), stamp
+                self._bundle, self._stamp = open_model(self.path), stamp
+                self._made = written_manifest(self._bundle) if self.is_of_hub else b""
             return self._bundle
 
     def _stamp_now(self) -> tuple[int, ...]:
-        place = self.path / MANIFEST_NAME if self.path.is_dir() else self.path
-        status = place.stat()
-        return status.st_ino, status.st_size, status.st_mtime_ns
+        if self.is_of_hub:
+            read = [Path(model_file(str(self.path))), *(self.path / name for name in HUB_FILES)]
+            return tuple(fact for place in read if place.is_file() for fact in _stamp_of(place))
+        return _stamp_of(self.path / MANIFEST_NAME if self.path.is_dir() else self.path)
 
     def stamp(self) -> tuple[int, ...]:
         """Return what changes when the bundle does; empty where it is gone."""
@@ -186,6 +196,11 @@ class ServedModel:
         import zipfile
 
         absent = PathNotFound(f"Model `{self.name}` has no file `{path}`", path=path)
+        if self.is_of_hub:
+            if path == MANIFEST_NAME:
+                self.bundle()
+                return self._made
+            raise absent
         if self.path.is_dir():
             place = self.path / path
             if not place.is_file() or not place.resolve().is_relative_to(self.path.resolve()):
@@ -323,9 +338,21 @@ class ModelRepository:
 
 
 def _as_list(paths: Path | Sequence[Path]) -> list[Path]:
-    from pathlib import Path
-
     return [paths] if isinstance(paths, Path) else list(paths)
+
+
+def open_model(path: Path) -> Bundle:
+    """Open a bundle, a bare model file, or a folder of the Hub with what its files say.
+
+    Raises:
+        EdgeInferError: It is none of them, or the folder asks for what no step does.
+    """
+    return opened(path) if is_hub_folder(path) else Bundle.open(path)
+
+
+def _stamp_of(place: Path) -> tuple[int, ...]:
+    status = place.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def name_models(paths: list[Path]) -> dict[str, list[Path]]:
@@ -338,7 +365,7 @@ def name_models(paths: list[Path]) -> dict[str, list[Path]]:
     models: dict[str, list[Path]] = {}
     seen: dict[tuple[str, str], Path] = {}
     for path in paths:
-        manifest = Bundle.open(path).manifest
+        manifest = open_model(path).manifest
         key = (manifest.name, manifest.version)
         if key in seen:
             raise InputError(

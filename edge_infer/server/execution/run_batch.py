@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import Array, TensorSpec
 
 log = logging.getLogger(__name__)
+#: A part of a batch's output from this size on has memory of its own: whoever reads it slowly keeps no other's.
+LARGE_PART_BYTES = 2**18
 
 Result = dict[str, Any] | EdgeInferError
 
@@ -135,7 +137,8 @@ def _cut(outputs: dict[str, Array], rows: list[int], total: int) -> list[Result]
 
 def _part(value: Array, start: int, stop: int) -> Array:
     if not isinstance(value, Tensor):
-        return value[start:stop]
+        part = value[start:stop]
+        return part.copy() if part.nbytes >= LARGE_PART_BYTES else part
     row = value.size // value.shape[0]
     shape = (stop - start, *value.shape[1:])
     if value.dtype is DType.STRING:

@@ -157,6 +157,10 @@ class TextRunner:
         """Return the error for a request that would not be taken now, before anything of it is read; else None."""
         return self.outage(model) or model.batcher.refusal(self.workers, priority, tenant)
 
+    def is_crowded(self, model: LoadedModel, tenant: Tenant = ANYONE) -> bool:
+        """Tell whether half of the queue is taken, so that a stream with requests under way should wait."""
+        return model.batcher.is_crowded(self.workers, tenant)
+
     def submit(self, model: LoadedModel, request: Request) -> None:
         """Add a request; it gets its answer on the event loop.
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HEADER = b"feedback-id"
 #: The most bytes of feedback, the input included.
 MAX_FEEDBACK_BYTES = 2**20
-_MAX_LABELS = 1024
+MAX_LABELS = 1024
 _MAX_TEXT = 1000
 _FIELDS = ("id", "label", "consent", "inputs")
 _EXAMPLE = '{"id": "Feedback-Id of the answer", "label": 3}'
@@ -133,7 +133,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 def _label(value: Any) -> Any:
     """Return what somebody says is right: a number or a text, or one for each row of a batch."""
-    if isinstance(value, list) and 0 < len(value) <= _MAX_LABELS:
+    if isinstance(value, list) and 0 < len(value) <= MAX_LABELS:
         labels = [_label(one) if not isinstance(one, list) else _refused(one) for one in value]
         if len({isinstance(one, str) for one in labels}) == 1:
             return labels
@@ -150,7 +150,7 @@ def _label(value: Any) -> Any:
 def _refused(value: Any) -> Any:
     raise InputError(
         f"`label` is {json.dumps(value)[:80]}, expected a finite number, a text of at most {_MAX_TEXT} characters, or "
-        f"a list of at most {_MAX_LABELS} of one kind",
+        f"a list of at most {MAX_LABELS} of one kind",
         hint=_EXAMPLE,
         field="label",
     )

@@ -171,7 +171,7 @@ class Bridge:
         self._left = -1 if length is None or not has_body else length
         self._head = b"".join((*exchange.head(status), *lines, b"\r\n"))
 
-    def _write(self, body: bytes, *, is_last: bool) -> None:
+    def _write(self, body: bytes | memoryview, *, is_last: bool) -> None:
         exchange = self._exchange
         if exchange.method == b"HEAD":
             body = b""
@@ -179,7 +179,7 @@ class Bridge:
             self._left -= len(body)
             if self._left < 0 or (is_last and self._left):
                 raise RuntimeError("The answer has another length than its Content-Length")
-        parts = [] if exchange.is_started else [self._head]
+        parts: list[bytes | memoryview] = [] if exchange.is_started else [self._head]
         if self._is_chunked:
             if body:
                 parts += (b"%x\r\n" % len(body), body, b"\r\n")

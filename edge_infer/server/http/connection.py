@@ -1,4 +1,4 @@
-"""A connection: bytes into requests, requests answered in their order, within the limits of time and size."""
+"""A connection: its requests are answered in their order, within the limits of time and size."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import logging
 from collections import deque
 from functools import partial
 from math import inf
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import httptools
 
 from edge_infer.errors import EdgeInferError, InputError, QueueFull
-from edge_infer.server.errors import RequestTooSlow, TooManyHeaders, expected
+from edge_infer.server.errors import RequestTooSlow
 from edge_infer.server.http.asgi import Bridge, path_of, scope_of
 from edge_infer.server.http.exchange import Exchange
-from edge_infer.server.http.progress import BodyProgress, Load, UnreadAnswers
+from edge_infer.server.http.progress import Load, UnreadAnswers
+from edge_infer.server.http.reader import BODY, HEAD, NOTHING, RequestReader
 from edge_infer.server.http.refusal import line_of, refusal_of
-from edge_infer.server.http.upgrade import head_of, without_upgrade
+from edge_infer.server.http.upgrade import head_of
 from edge_infer.server.http.websocket import WebSocket
 
 if TYPE_CHECKING:
@@ -32,15 +32,9 @@ if TYPE_CHECKING:
     from edge_infer.server.http.turns import Turns
 
 log = logging.getLogger(__name__)
-#: What the parser reads: nothing (the connection is idle), a head, a body.
-_NOTHING, _HEAD, _BODY = range(3)
-#: How much is read of a request's body before it begins.
-_MAX_UNBEGUN_BYTES = 2**16
 _NO_ROOM = QueueFull(
     "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
 )
-_TWO_HOSTS = InputError("The request has two headers `Host`", hint="send one")
-_NO_HOST = InputError("The request has no header `Host`, which HTTP/1.1 needs", hint="Host: example.com")
 _NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
 
 
@@ -72,7 +66,7 @@ class _Last:
         self.act = act
 
 
-class Connection(asyncio.Protocol):
+class Connection(RequestReader):
     """One connection of HTTP/1.1; a WebSocket takes it over after its handshake.
 
     Args:
@@ -80,38 +74,20 @@ class Connection(asyncio.Protocol):
         front: The application.
 
     Attributes:
-        shared: As given.
         transport: Its socket.
-        since: When it began to wait for its client to send, in seconds of `Connections.now`.
-        patience: How many seconds it waits.
         write_due: When the client must have read a part of its answers.
-        body: The progress of the body that is being read.
         is_paused: Whether nothing is read for now.
     """
 
     __slots__ = (
         "_begun",
-        "_expects",
         "_front",
         "_has_drained",
-        "_head_since",
-        "_header_bytes",
-        "_headers",
         "_is_advancing",
-        "_is_over",
         "_line",
-        "_parser",
-        "_phase",
-        "_receiving",
-        "_unparsed",
         "_unread",
-        "_url",
         "_websocket",
-        "body",
         "is_paused",
-        "patience",
-        "shared",
-        "since",
         "transport",
         "write_due",
     )
@@ -119,26 +95,14 @@ class Connection(asyncio.Protocol):
     _unread: UnreadAnswers
 
     def __init__(self, shared: Connections, front: Front) -> None:
-        self.shared = shared
+        super().__init__(shared)
         self._front = front
-        self._parser = httptools.HttpRequestParser(self)
         self._line: deque[Exchange | _Last] = deque()  # the first is being answered
         self._begun: Exchange | _Last | None = None  # the last that was begun
-        self._receiving: Exchange | None = None  # whose body is being read, answered or not
         self._websocket: WebSocket | None = None
-        self._phase = _HEAD
-        self._is_over = False  # nothing more is parsed
         self.is_paused = self._is_advancing = False
         self._has_drained: asyncio.Event | None = None  # set while the client reads
-        self._unparsed = 0  # the bytes since a head began, or a piece of a body was read
-        self._head_since = perf_counter()
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._expects = False
-        self._header_bytes = 0
-        self.body = BodyProgress(shared.limits)
         self.write_due = inf
-        self.since, self.patience = shared.now, shared.header_s
 
     # -- the transport --
 
@@ -234,7 +198,7 @@ class Connection(asyncio.Protocol):
             return self._websocket.load(now)
         if self.is_unread or self.write_due < inf:
             return self._unread.load(now)
-        if self._phase == _BODY and not self.is_paused:
+        if self._phase == BODY and not self.is_paused:
             return Load(self.body.received, now - self.body.since, self.body.received)
         return None
 
@@ -249,11 +213,11 @@ class Connection(asyncio.Protocol):
             self._refuse(_NO_ROOM)
 
     def _check_sender(self) -> None:
-        if self._phase == _NOTHING:
+        if self._phase == NOTHING:
             self.close()
         elif self.is_paused:  # it is the server that reads nothing for now
             self.since = self.shared.now
-        elif self._phase == _HEAD:
+        elif self._phase == HEAD:
             self._refuse(_too_slow("headers"))
         elif self.body.is_too_slow():
             self._refuse(_too_slow("body"))
@@ -276,78 +240,10 @@ class Connection(asyncio.Protocol):
             return
         if self._is_over:
             return
-        self._unparsed += len(data)
-        self._parse(data)
-        if self._unparsed > self.shared.limits.max_header_bytes:  # of a head, or of what is behind the last chunk
-            self._refuse(self._too_long())
+        self._read(data)
 
-    def _parse(self, data: bytes) -> None:
-        while not self._is_over:
-            try:
-                self._parser.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:
-                rest = memoryview(data)[upgrade.args[0] :]
-                if (b"upgrade", b"websocket") not in [(name, value.lower()) for name, value in self._headers]:
-                    data = self._without_upgrade(rest)
-                    continue
-                self._hand_over(bytes(rest))
-            except httptools.HttpParserCallbackError as error:
-                told = expected(_cause_of(error))
-                if self._line:
-                    self._refuse(told)
-                else:  # its request has an answer
-                    self.close()
-            except httptools.HttpParserError:
-                log.warning("Invalid HTTP request received.")
-                self._refuse(InputError("Invalid HTTP request received.", hint="speak HTTP/1.1; over TLS, https://"))
-            return
-
-    def on_message_begin(self) -> None:
-        """Begin a head."""
-        self._url, self._headers, self._expects = b"", [], False
-        self._unparsed = self._header_bytes = 0
-        self._head_since = perf_counter()
-        if self._phase == _NOTHING:
-            self._phase = _HEAD
-            self.since, self.patience = self.shared.now, self.shared.header_s
-
-    def on_url(self, url: bytes) -> None:
-        """Keep a piece of the target."""
-        self._header_bytes += len(url)
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; those beyond the limit are counted only."""
-        self._header_bytes += len(name) + len(value) + 4
-        if self._phase == _HEAD and self._header_bytes <= self.shared.limits.max_header_bytes:
-            name = name.lower()
-            self._headers.append((name, value))
-            if name == b"expect" and value.lower() == b"100-continue":
-                self._expects = True
-
-    def on_headers_complete(self) -> None:
-        """Begin the request, unless its head was too long."""
-        if self._is_over:
-            return
-        if self._header_bytes > self.shared.limits.max_header_bytes:
-            self._refuse(self._too_long())
-            return
-        parser = self._parser
-        method = parser.get_method()
-        self._receiving = None
-        hosts = [name for name, _ in self._headers].count(b"host")
-        if hosts != 1 and (hosts or parser.get_http_version() == "1.1"):  # RFC 9112 section 3.2
-            self._refuse(_TWO_HOSTS if hosts else _NO_HOST)
-            return
-        if parser.should_upgrade():
-            if method == b"CONNECT":
-                self._refuse(InputError("The server is not a proxy", hint="GET or POST, not CONNECT"))
-            return  # `_parse` goes on
-        self._phase = _BODY
-        self.body.begin(self.shared.now)
-        self.since, self.patience = self.shared.now, self.shared.body_s
-        version = parser.get_http_version()
-        keep_alive = version == "1.1" and parser.should_keep_alive()
+    def _take(self, method: bytes, version: str, *, keep_alive: bool) -> None:
+        """Begin a request whose head is complete, or let it wait for those before it."""
         exchange = Exchange(self, method, self._url, version, self._headers, keep_alive, self._expects)
         self._receiving = exchange
         self._line.append(exchange)
@@ -357,32 +253,10 @@ class Connection(asyncio.Protocol):
             self._begun = exchange
             self._begin(exchange)
 
-    def on_body(self, piece: bytes) -> None:
-        """Keep a piece of the body, unless its request was answered already."""
-        self._unparsed = 0
-        self.body.received += len(piece)
-        exchange = self._receiving
-        if self._is_over or exchange is None or exchange.is_done:
-            return
-        exchange.chunks.append(piece)
-        exchange.received += len(piece)
-        if exchange.handler is not None:
-            exchange.handler.body_arrived()
-        elif exchange.received > _MAX_UNBEGUN_BYTES:
-            self.pause_reading()
-
-    def on_message_complete(self) -> None:
-        """Take note that the request is whole."""
-        exchange = self._receiving
-        if self._is_over or exchange is None:
-            return
-        self._receiving = None
-        self._phase = _NOTHING
-        # With requests to answer it is not idle.
-        self.since, self.patience = self.shared.now, inf if self._line else self.shared.keep_alive_s
-        exchange.is_whole = True
-        if exchange.handler is not None:
-            exchange.handler.body_arrived()
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request has no answer yet, or something is to be done last."""
+        return bool(self._line)
 
     # -- answers, in the order of the requests --
 
@@ -436,6 +310,11 @@ class Connection(asyncio.Protocol):
         exchange.handler = bridge
         self.shared.start(bridge.run())
 
+    def write(self, data: bytes | memoryview) -> None:
+        """Send a part of an answer."""
+        self._unread.last = len(data)
+        self.transport.write(data)
+
     def answered(self, *, keep_alive: bool) -> None:
         """Go on with the next request, or close."""
         self._line.popleft()
@@ -445,7 +324,7 @@ class Connection(asyncio.Protocol):
         if not self._line:
             self._begun = None
             self.read_on()
-            if self._phase == _NOTHING:
+            if self._phase == NOTHING:
                 self.since, self.patience = self.shared.now, self.shared.keep_alive_s
             return
         if isinstance(self._line[0], Exchange):
@@ -468,17 +347,11 @@ class Connection(asyncio.Protocol):
 
     # -- refusals --
 
-    def _too_long(self) -> TooManyHeaders:
-        most = self.shared.limits.max_header_bytes
-        return TooManyHeaders(
-            f"The headers have more than {most} bytes", hint="send tensors in the body", expected=most
-        )
-
     def _refuse(self, error: EdgeInferError) -> None:
         """Answer without the application once it is this one's turn, and close."""
         if self._is_over:
             return
-        exchange = self._receiving if self._phase == _BODY else None
+        exchange = self._receiving if self._phase == BODY else None
         if exchange is None:
             method = self._parser.get_method() if self._url else b""
             write = line_of(method, self._url, self._headers, self._head_since, error.code)
@@ -517,15 +390,6 @@ class Connection(asyncio.Protocol):
 
     # -- another protocol --
 
-    def _without_upgrade(self, rest: memoryview) -> bytes:
-        """Return the request and what is behind its head as if it did not ask for another protocol.
-
-        RFC 9110 section 7.8 allows that; else the body would be taken for the next request.
-        """
-        method, version = self._parser.get_method(), self._parser.get_http_version()
-        self._parser = httptools.HttpRequestParser(self)
-        return head_of(method, self._url, version, without_upgrade(self._headers)) + rest
-
     def _hand_over(self, rest: bytes) -> None:
         """Open a WebSocket once all earlier requests are answered, unless its handshake is wrong."""
         head = head_of(self._parser.get_method(), self._url, "1.1", self._headers)
@@ -551,8 +415,3 @@ class Connection(asyncio.Protocol):
 
 def _too_slow(what: str) -> RequestTooSlow:
     return RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece")
-
-
-def _cause_of(error: Exception) -> Exception:
-    """Return what a callback of the parser raised."""
-    return error.__context__ if isinstance(error.__context__, Exception) else error

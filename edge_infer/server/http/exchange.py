@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from edge_infer.server.http.connections import Connections
     from edge_infer.server.scheduling.shares import Tenant
@@ -35,6 +35,9 @@ class Carrier(Protocol):
     @property
     def is_unread(self) -> bool:
         """Whether the client does not read what was sent."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Send a part of an answer."""
 
     def answered(self, *, keep_alive: bool) -> None:
         """Go on with the next request, or close."""
@@ -157,7 +160,7 @@ class Exchange:
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         return line, shared.date, b"" if self.keep_alive else _CLOSE
 
-    def respond(self, status: int, lines: Iterable[bytes], body: bytes) -> None:
+    def respond(self, status: int, lines: Iterable[bytes], body: bytes | memoryview) -> None:
         """Send the whole answer.
 
         Args:
@@ -169,13 +172,13 @@ class Exchange:
         self.send_parts([*head, body])
         self.finish()
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         """Send a part of the answer."""
         self.is_started = True
         if not self.is_gone:
-            self.carrier.transport.write(data)
+            self.carrier.write(data)
 
-    def send_parts(self, parts: list[bytes]) -> None:
+    def send_parts(self, parts: Sequence[bytes | memoryview]) -> None:
         """Send parts of the answer; the last is not copied where it is long, which would hold up the event loop."""
         if len(parts[-1]) > _LONG_BYTES:
             self.send(b"".join(parts[:-1]))

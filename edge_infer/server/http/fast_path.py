@@ -166,7 +166,7 @@ class DirectRequest(Call):
         status, body, headers = problem_parts(told)
         self._respond(status, lines_of(headers), body, told.code)
 
-    def _respond(self, status: int, headers: bytes, body: bytes, code: str = "") -> None:
+    def _respond(self, status: int, headers: bytes, body: bytes | memoryview, code: str = "") -> None:
         exchange, head = self._exchange, self.head
         assert head is not None
         lines = [self._endpoint.always, headers]

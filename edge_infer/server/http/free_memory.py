@@ -2,7 +2,8 @@
 
 glibc keeps large blocks that were freed, and small ones among them keep it from using them again: a hundred answers of
 16 MiB a second, within a bound of 512 MB, left 1.2 GB resident. To map each large block by itself would take clients of
-large answers half of their rate or more, so what is free is returned now and then instead.
+large answers half of their rate or more, so what is free is returned now and then instead: much of it at once, little
+of it when requests have held nothing for a while.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: How much more than before the process may occupy, beside what requests hold, until that is done.
 _SPARE_BYTES = 128 * 2**20
+#: The same where requests held next to nothing at so many looks in a row.
+_IDLE_SPARE_BYTES, _IDLE_LOOKS = 8 * 2**20, 4
 _EVERY_S = 0.5
 
 
@@ -31,6 +34,8 @@ class FreeMemory:
     def __init__(self, held: Callable[[], int]) -> None:
         self._held = held
         self._rest: int | None = None  # what the process occupied at the least, beside what requests held
+        self._idle_looks = 0
+        self._is_due = False  # whether requests held much since they held nothing for a while
 
     async def watch(self) -> None:
         """Look until cancelled."""
@@ -39,13 +44,17 @@ class FreeMemory:
             await asyncio.sleep(_EVERY_S)
 
     async def look(self) -> None:
-        """Give memory back where there is much more of it than at the last look; models that came may be the cause."""
-        rest = self._rest_now()
-        if self._rest is not None and rest > self._rest + _SPARE_BYTES:
-            await asyncio.to_thread(return_free_memory)
-            self._rest = self._rest_now()
-        elif self._rest is None or rest < self._rest:
+        """Give memory back where there is more of it than at the last look; models that came may be the cause."""
+        held = self._held()
+        rest = resident_bytes() - held
+        self._idle_looks = self._idle_looks + 1 if held <= _IDLE_SPARE_BYTES else 0
+        is_idle = self._idle_looks >= _IDLE_LOOKS
+        if self._rest is None or rest < self._rest:
             self._rest = rest
-
-    def _rest_now(self) -> int:
-        return resident_bytes() - self._held()
+        over = rest - self._rest
+        if over > _SPARE_BYTES or (is_idle and (self._is_due or over > _IDLE_SPARE_BYTES)):
+            await asyncio.to_thread(return_free_memory)
+            self._rest = resident_bytes() - self._held()
+            self._idle_looks, self._is_due = 0, not is_idle
+        elif held > _IDLE_SPARE_BYTES:
+            self._is_due = True

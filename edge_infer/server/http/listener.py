@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BACKLOG = 2048
+#: How much of an answer the system takes before its client does: to copy all that it would take, up to 4 MB, holds the
+#: event loop for a millisecond or two, and is memory that no limit of the server counts.
+_UNSENT_BYTES = 2**19
 #: Addresses of documentation (RFC 5737, RFC 3849), by what listens everywhere: the way to them is that to any other.
 _OUTSIDE = {"0.0.0.0": "192.0.2.1", "::": "2001:db8::1"}
 _TLS_HINT = "--tls-cert chain.pem --tls-key key.pem"
@@ -41,6 +44,8 @@ def listen(host: str, port: int) -> socket.socket:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
         else:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # what is accepted from the socket has it too
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         found.bind(address)
         found.listen(_BACKLOG)
         found.setblocking(False)

@@ -61,40 +61,48 @@ class UnreadAnswers:
     """Counts the bytes of answers that a client has not read, in the server's memory; look once each `read_timeout_s`.
 
     A client that reads slowly is not cut off: it gets the same time again. Only where memory is short it must read at
-    the least rate; a few clients that read a byte now and then would keep all of it.
+    the least rate; a few clients that read a byte now and then would keep all of it. An answer counts whole until all
+    of it is read: no part of its memory goes back before.
 
     Args:
         transport: That of the connection.
         memory: The server's memory for bodies and answers.
         limits: The longest pause and the slowest rate.
+
+    Attributes:
+        last: The bytes of the part of an answer that was sent last.
     """
 
-    __slots__ = ("_least", "_memory", "_since", "_transport", "_unread")
+    __slots__ = ("_counted", "_least", "_memory", "_since", "_transport", "_unread", "last")
 
     def __init__(self, transport: asyncio.WriteTransport, memory: BodyMemory, limits: DoorLimits) -> None:
         self._transport = transport
         self._memory = memory
         self._least = limits.read_timeout_s * limits.min_body_rate
         self._unread = 0
+        self._counted = self.last = 0
         self._since = 0.0
 
     def begin(self, now: float) -> bool:
         """Count what is unread now, in seconds of `Connections.now`; return whether there is any."""
-        self.end()
         self._since = now
         self._unread = self._transport.get_write_buffer_size()
-        self._memory.taken += self._unread
+        if not self._unread:
+            self.end()
+        elif (held := max(self._unread, self.last)) > self._counted:
+            self._memory.taken += held - self._counted
+            self._counted = held
         return self._unread > 0
 
     def load(self, now: float) -> Load:
         """Return what is left unread, and how quickly the client reads."""
         left = self._transport.get_write_buffer_size()
-        return Load(left, now - self._since, max(0, self._unread - left))
+        return Load(self._counted, now - self._since, max(0, self._unread - left))
 
     def end(self) -> None:
         """Give the memory back."""
-        self._memory.taken -= self._unread
-        self._unread = 0
+        self._memory.taken -= self._counted
+        self._unread = self._counted = 0
 
     def is_too_slow(self) -> bool:
         """Tell whether the client read nothing since the last look, or too little for a server short of memory."""

@@ -9,7 +9,10 @@ no more than the requests that began.
 
 Who was just refused pauses: what a tenant sends beyond its share is not begun, and its bodies are not read, until
 `TenantBounds.paused_until`. Else the reading and refusing of a flood would take the processors that the others' answers
-need. A pause holds nobody for ever: a request waits a second at most, and of each tenant so many requests.
+need. And who asks beside others has no more requests under way than one of them asks for, by weight, or than keep the
+models busy: more would only wait in the server, and what the server and the client do for them would keep the others
+from the processors. Neither holds anybody for ever: a request waits a second at most, and of each tenant so many
+requests.
 """
 
 from __future__ import annotations
@@ -42,11 +45,13 @@ _A_PASS = 2.0
 _ASKS_S = 0.05
 #: How long after its last request a tenant is one beside which others pause: it may wait for a long batch.
 _BESIDE_S = 1.0
-#: The longest that a request waits for the end of its tenant's pauses, and the most requests of a tenant that do: each
-#: may have sent 64 KiB of a body. Those beyond are begun, and refused, at once.
+#: The longest that a request waits for the end of its tenant's pauses or for its other requests, and the most requests
+#: of a tenant that do: each may have sent 64 KiB of a body. Those beyond are begun, or refused, at once.
 _LONGEST_PAUSE_S, _MOST_PAUSED = 1.0, 256
 #: Whose line the open paths without a key have: what orchestrators ask does not wait behind requests that are refused.
 _OPEN = Tenant("\0open")
+#: Whose requests count for no tenant's.
+_NOBODY = (ANYONE.name, _OPEN.name)
 _OPEN_PATHS = frozenset(one.encode() for one in OPEN_PATHS)
 
 
@@ -69,15 +74,17 @@ class Turns:
     Args:
         keys: Tells the tenant of a request. Requests without a known key have one line together,
             those to open paths another.
-        bounds: Tells who was refused just now, by `perf_counter`.
+        bounds: Tells who was refused just now, by `perf_counter`, and what each has under way.
     """
 
     def __init__(self, keys: ApiKeys, bounds: TenantBounds) -> None:
         self._keys = keys
         self._bounds = bounds
+        bounds.on_end = self._ended
         self._lines: dict[str, _Line] = {}
         self._credits: dict[str, float] = {}  # what those may still do in this pass that did something in it
-        self._weights: dict[str, float] = {}  # of those that ask
+        self._weights: dict[str, float] = {}
+        self._asking: set[str] = set()
         self._asked: dict[str, float] = {}  # when each did last
         self._swept = 0.0
         self._is_due = False  # whether a pass is to come
@@ -129,7 +136,7 @@ class Turns:
         Returns:
             Whether it waits; if not, the caller sends it.
         """
-        if len(self._weights) == 1 or tenant.name not in self._weights or self._may(tenant.name):
+        if len(self._asking) == 1 or tenant.name not in self._asking or self._may(tenant.name):
             return False
         self._line(tenant.name).answers.append(answer)
         return True
@@ -138,19 +145,39 @@ class Turns:
         """Take note that a tenant asks; return whether it may begin a request now."""
         self._asked[tenant.name] = now
         self._weights[tenant.name] = tenant.weight
+        self._asking.add(tenant.name)
         if self._bounds.paused_until(tenant.name) > now and self._has_others(tenant.name, now):
             self._plan()
             return False
-        if len(self._weights) == 1:
-            return True
-        if now - self._swept > _ASKS_S:
+        if len(self._asking) > 1 and now - self._swept > _ASKS_S:
             self._sweep(now)
+        if self._has_enough(tenant.name):
+            self._plan()
+            return False
+        if len(self._asking) == 1 and tenant.name not in self._lines:
+            return True
         return self._may(tenant.name)
 
     def _has_others(self, name: str, now: float) -> bool:
         """Tell whether another tenant asked in the last second."""
-        passed_over = (name, ANYONE.name, _OPEN.name)
-        return any(now - last <= _BESIDE_S for one, last in self._asked.items() if one not in passed_over)
+        return any(now - last <= _BESIDE_S for one, last in self._asked.items() if one not in (name, *_NOBODY))
+
+    def _has_enough(self, name: str) -> bool:
+        """Tell whether a tenant has enough under way beside another that asks now or waits for an answer."""
+        bounds = self._bounds
+        if not bounds.is_enough(name):
+            return False
+        others = self._asking.union(bounds.under_way).difference((name, *_NOBODY))
+        asked_for = [
+            (bounds.under_way[one] + len(self._lines[one].requests if one in self._lines else ())) / self._weights[one]
+            for one in others
+        ]
+        return bool(others) and bounds.under_way[name] / self._weights[name] >= max(asked_for)
+
+    def _ended(self, name: str) -> None:
+        """Let the next request of a tenant begin, where one waits."""
+        if name in self._lines:
+            self._plan()
 
     def _may(self, name: str) -> bool:
         """Use up a part of what a tenant may do in this pass; false where nothing of it is left."""
@@ -170,13 +197,13 @@ class Turns:
 
     def _earned(self, name: str) -> float:
         """Return what a tenant may do in a pass."""
-        return _A_PASS * self._weights[name] / max(self._weights.values())
+        return _A_PASS * self._weights[name] / max(self._weights[one] for one in self._asking)
 
     def _sweep(self, now: float) -> None:
         """Forget who does not ask any more."""
         self._swept = now
-        for name in [one for one in self._weights if now - self._asked[one] > _ASKS_S and one not in self._lines]:
-            del self._weights[name]
+        for name in [one for one in self._asking if now - self._asked[one] > _ASKS_S and one not in self._lines]:
+            self._asking.remove(name)
             self._credits.pop(name, None)
 
     def _plan(self) -> None:
@@ -216,6 +243,9 @@ class Turns:
 
     def _resumes(self, name: str, line: _Line, now: float) -> float:
         """Return when a line may go on; what is past for now."""
-        if line.answers or len(line.requests) > _MOST_PAUSED or not self._has_others(name, now):
+        if line.answers or len(line.requests) > _MOST_PAUSED:
             return now
-        return min(self._bounds.paused_until(name), line.requests[0][0] + _LONGEST_PAUSE_S)
+        longest = line.requests[0][0] + _LONGEST_PAUSE_S
+        if self._has_enough(name):
+            return longest  # or when one of its requests is answered
+        return min(self._bounds.paused_until(name), longest) if self._has_others(name, now) else now

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.shares import Tenant
 
     Headers = list[tuple[bytes, bytes]]
-    Reply = tuple[bytes, Headers]
+    Reply = tuple[bytes | memoryview, Headers]
 
 
 class ServerContext(NamedTuple):
@@ -87,6 +87,7 @@ class Call:
         "_is_counted",
         "_is_held",
         "_is_rejected",
+        "_part",
         "_size",
         "context",
         "head",
@@ -112,7 +113,7 @@ class Call:
         self.tenant = tenant
         self.start = perf_counter() if start is None else start
         self.model: LoadedModel | None = None
-        self._size = self._expected = 0
+        self._size = self._expected = self._part = 0
         self._is_held = self._is_rejected = self._is_connected = self._is_counted = False
 
     def refusal(self, model: LoadedModel) -> EdgeInferError | None:
@@ -140,6 +141,8 @@ class Call:
         self.model = model
         self._is_held = model.dispatcher.hold(model)
         self._connect()
+        if self._is_held and self.tenant.name:
+            self._part = self.context.bounds.begin(self.tenant, model.batcher.enough(model.dispatcher.workers))
         return self._is_held
 
     def take(self, size: int) -> None:
@@ -242,6 +245,8 @@ class Call:
         if self._is_connected:
             self._is_connected = False
             self.context.bounds.disconnected(self.tenant)
+        part, self._part = self._part, 0
+        self.context.bounds.end(self.tenant, part)
         self.release()
 
 
@@ -376,6 +381,7 @@ class HttpCall(Call):
                 return
             except Exception as error:
                 told = self.failed(error)
+                error.__traceback__ = None  # its frames hold the body, and this one the error
                 if end is not None and await end(told):
                     return
                 status, body, headers = problem(told)
@@ -384,8 +390,12 @@ class HttpCall(Call):
         finally:
             self.close()
 
-    async def reply(self, send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+    async def reply(
+        self, send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes | memoryview
+    ) -> None:
         """Send a whole answer, a result or an error."""
+        if self.is_gone is None:  # another server than ours wants bytes
+            body = bytes(body)
         headers = [*headers, (b"content-length", b"%d" % len(body)), *echoed(self._scope["headers"])]
         if self.context.engine.is_draining:
             headers.append((b"connection", b"close"))

@@ -22,8 +22,8 @@ _CREDENTIALS = frozenset({b"x-api-key", b"authorization"})
 OPEN_PATHS = frozenset(
     {
         *("/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready"),
-        *("/dashboard", "/dashboard/dashboard.js", "/dashboard/chart.js", "/dashboard/look.css"),
-        "/dashboard/dashboard.css",
+        *("/dashboard", "/dashboard/dashboard.js", "/dashboard/theme.js", "/dashboard/chart.js"),
+        *("/dashboard/look.css", "/dashboard/dashboard.css"),
     }
 )
 #: What devices ask, which have no key: files that are signed, and what has the report token instead.

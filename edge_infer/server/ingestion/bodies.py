@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 #: Packed bodies up to this size are tried on the event loop: their headers and the first 64 KiB take 0.2 ms.
 _SMALL_BYTES = 8 * 2**10
 #: The most members of a gzip stream: compressors that work in blocks, such as bgzip, write one for each 64 KiB.
-_MAX_MEMBERS = 4096
+MAX_MEMBERS = 4096
 #: The most frames of a zstd stream.
-_MAX_FRAMES = 2**16
+MAX_FRAMES = 2**16
 #: The least bytes of a part of a zstd stream, and the parts of the longest body: four bytes become up to 128 KiB.
 _ZSTD_PART_BYTES, _ZSTD_PARTS = 64, 2**17
 _PART_BYTES = 256 * 2**10
@@ -123,7 +123,7 @@ async def unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
-    return _inflated(body, limit, _GZIP_OR_ZLIB, _MAX_MEMBERS)
+    return _inflated(body, limit, _GZIP_OR_ZLIB, MAX_MEMBERS)
 
 
 def _inflate(body: bytes, limit: int) -> bytes:
@@ -152,7 +152,7 @@ def _unzstd(body: bytes, limit: int) -> bytes:
 
     part_bytes = max(_ZSTD_PART_BYTES, limit // _ZSTD_PARTS)
     try:
-        return _members(body, limit, ZstdDecompressor().decompressobj, unpack_part, _MAX_FRAMES, part_bytes)
+        return _members(body, limit, ZstdDecompressor().decompressobj, unpack_part, MAX_FRAMES, part_bytes)
     except ZstdError as error:
         raise EOFError(str(error)) from error
 

@@ -7,15 +7,15 @@ any other is. Its inputs run together, each step for all of them.
 from __future__ import annotations
 
 import asyncio
-import json
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.errors import InputError, PayloadTooLarge, UnsupportedError, did_you_mean, listed
+from edge_infer.errors import InputError, PayloadTooLarge, did_you_mean, listed
 from edge_infer.server.ingestion.raw_inputs import MAX_INPUTS, MAX_PIXELS, json_of, raw_input
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.head import JSON
 from edge_infer.server.protocol.requests import InferRequest
+from edge_infer.server.response.answer_json import answer_json
 from edge_infer.tasks.answers import as_json
 from edge_infer.tasks.image.decode import pixels_of
 
@@ -136,7 +136,4 @@ def _written(run: ChainRun, *, is_list: bool, with_timings: bool) -> bytes:
     answer: Any = found if is_list else found[0]
     if with_timings:
         answer = {"answer": answer, "timings": [one._asdict() for one in run.timings], "spared": run.spared}
-    try:
-        return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:
-        raise UnsupportedError("The answer holds NaN or infinity, which JSON does not know") from error
+    return answer_json(answer)

@@ -10,6 +10,7 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import ExecutionError, InputError, PayloadTooLarge
+from edge_infer.server.response.answer_json import answer_json
 from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -85,4 +86,4 @@ def write_embeddings(asked: Asked, prepared: PreparedSteps, ready: list[Ready], 
         numbers: Any = b64encode(bytes(vector.data())).decode() if asked.is_base64 else vector.tolist()
         data.append({"object": "embedding", "index": index, "embedding": numbers})
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json.dumps({"object": "list", "data": data, "model": asked.model, "usage": usage}).encode()
+    return answer_json({"object": "list", "data": data, "model": asked.model, "usage": usage})

@@ -63,7 +63,7 @@ class EventEndpoint:
         async def end(error: EdgeInferError) -> bool:
             if is_begun and not isinstance(error, ClientLeft):
                 document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
-                await send(_event(b"error", json.dumps(document, default=str).encode()))
+                await send(_event(b"error", json.dumps(document).encode()))
                 await send({"type": "http.response.body", "body": b""})
             return is_begun or isinstance(error, ClientLeft)
 

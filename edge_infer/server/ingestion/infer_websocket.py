@@ -6,8 +6,9 @@ without JSON it is nothing but the bytes of the only input. The answer has the s
 Answers come as they are done, in no order; those of a batch come in one message, which saves most of what it costs.
 
 Each stream may have so many requests, and so many bytes of requests and answers, in flight; beyond that its messages
-are not read, so that TCP slows the client down. A message costs no task and no future: what a batch has computed is
-written by one writer for each stream.
+are not read, so that TCP slows the client down. Nor are they while half of the model's queue is taken: one that sends
+as fast as it can would fill it, and others would be refused. A message costs no task and no future: what a batch has
+computed is written by one writer for each stream.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import json
 import logging
 from contextlib import contextmanager
 from functools import partial
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import EdgeInferError
 from edge_infer.formats.safetensors import FRAME
@@ -26,12 +26,14 @@ from edge_infer.server.errors import ClientLeft, ShuttingDown, status_of
 from edge_infer.server.ingestion.admission import Call, ServerContext
 from edge_infer.server.ingestion.submit import submit
 from edge_infer.server.protocol.requests import LARGE_BYTES
-from edge_infer.server.response.writing import octets, takes_long, write_answer
+from edge_infer.server.response.frames import WrittenFrame, joined, write_frame
+from edge_infer.server.response.writing import takes_long
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Iterator
+    from collections.abc import Iterator
 
     from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.ingestion.stream_socket import Socket, Turns
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
     from edge_infer.server.scheduling.request import Answer
@@ -41,41 +43,11 @@ log = logging.getLogger(__name__)
 #: How many bytes of one stream may be in flight, the requests that are not answered and the answers that are not sent;
 #: the message that goes beyond it is the last that is read.
 MAX_STREAM_BYTES = 32 * 2**20
+#: How many requests of one stream begin in a pass of the event loop, those with so much JSON counted as several.
+_A_TURN, _JSON_OF_ONE = 32, 2048
 #: WebSocket close codes, RFC 6455 section 7.4.1.
 _GOING_AWAY, _NO_TEXT, _BAD_PAYLOAD = 1001, 1003, 1007
 _HEAD = FRAME.size
-#: Answers are joined up to this many bytes: clients refuse long messages, Python's `websockets` from 1 MiB on.
-_MAX_MESSAGE_BYTES = 2**18
-
-
-class Socket(Protocol):
-    """A WebSocket, of this server or of another ASGI server."""
-
-    def accept(self, headers: Iterable[tuple[bytes, bytes]]) -> Awaitable[None]:
-        """Open it, with more headers in the answer to its handshake."""
-
-    def refuse(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
-        """Answer its handshake with an error."""
-
-    def receive(self) -> Awaitable[bytes | None]:
-        """Return the next message, None for one of text.
-
-        Raises:
-            ClientLeft: There is none.
-        """
-
-    def send(self, data: bytes) -> Awaitable[None]:
-        """Send a message."""
-
-    def close(self, code: int, reason: str) -> Awaitable[None]:
-        """Close it."""
-
-
-class Turns(Protocol):
-    """Decides whose requests begin now; see `edge_infer.server.http.turns`."""
-
-    def wait(self, tenant: Tenant) -> Awaitable[None]:
-        """Wait until a tenant may begin one more request."""
 
 
 class _FrameCall(Call):
@@ -97,14 +69,6 @@ class _FrameCall(Call):
         self.size = size
         self.is_raw = is_raw
         self.asked: InferRequest | None = None
-
-
-class _Written(NamedTuple):
-    """An answer before it is sent: its bytes, how many of them are JSON, and how long it took to write."""
-
-    body: bytes | memoryview
-    json_length: int
-    seconds: float
 
 
 class Served(NamedTuple):
@@ -160,6 +124,7 @@ class Stream:
         self._bytes = 0
         self._unsent = 0  # the part of these that is answers
         self._is_gone = self._is_ending = False
+        self._model: LoadedModel | None = None  # what the last request was for
         self._done: list[bytes] = []
         self._has_done = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -187,6 +152,7 @@ class Stream:
             await self._close(_GOING_AWAY, "the server is stopping")
 
     async def _read(self) -> None:
+        begun = 0
         while True:
             try:
                 data = await self._socket.receive()
@@ -217,17 +183,33 @@ class Stream:
                 if self._is_ending:  # else one that goes on sending would always have a refusal in flight
                     await self._is_empty.wait()
                     return
-                if self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES:
+                begun += 1 + json_length // _JSON_OF_ONE
+                if self._is_full() or begun >= _A_TURN:
+                    begun = 0
                     await self._wait_for_room(size - offset)
                     if self._is_gone:
                         return
                 if offset == size:
                     break
 
+    def _is_full(self) -> bool:
+        """Tell whether the stream has as much in flight as it may have now; one without any is never full."""
+        if not self._in_flight:
+            return False
+        if self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES:
+            return True
+        if self._tasks:  # one whose model is looked up is in no queue yet
+            return True
+        return self._model is not None and self._model.dispatcher.is_crowded(self._model, self.tenant)
+
     async def _wait_for_room(self, rest: int) -> None:
-        """Wait until the stream may have more in flight; the rest of its message is held meanwhile."""
+        """Wait for the next pass of the loop, and until the stream may have more in flight.
+
+        The rest of its message is held meanwhile.
+        """
         with self._held(rest):
-            while not self._is_gone and (self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES):
+            await asyncio.sleep(0)
+            while not self._is_gone and self._is_full():
                 self._has_room.clear()
                 await self._has_room.wait()
 
@@ -269,6 +251,7 @@ class Stream:
             refusal = ShuttingDown("The server is stopping", hint="ask another, or come back")
         else:
             model = call.model = self._engine.current(self._name, self._version, self.tenant.name)
+            self._model = model or self._model
         if model is not None and refusal is None:
             refusal = call.refusal(model)
         if refusal is not None:
@@ -282,13 +265,14 @@ class Stream:
 
     def _asked_slowly(self, call: _FrameCall, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._has_room.set()
         if task.cancelled():  # nobody answers it
             call.close()
 
     async def _ask_slowly(self, call: _FrameCall, body: bytes, json_length: int) -> None:
         """Ask a model that must be loaded first, or with JSON that takes long to parse."""
         try:
-            model = await self._engine.get(self._name, self._version, self.tenant.name)
+            model = self._model = await self._engine.get(self._name, self._version, self.tenant.name)
             refusal = call.refusal(model)
             if refusal is not None:
                 self._refuse(call, refusal)
@@ -330,7 +314,7 @@ class Stream:
             task.add_done_callback(self._writing.discard)
             return
         try:
-            written = _written(model, asked, result, is_raw)
+            written = write_frame(model, asked, result, is_raw)
         except Exception as error:
             self._fail(call, error)
         else:
@@ -339,13 +323,13 @@ class Stream:
     async def _write_slowly(self, call: _FrameCall, model: LoadedModel, asked: InferRequest, result: Answer) -> None:
         """Let a thread write an answer of much JSON; others overtake it."""
         try:
-            written = await asyncio.to_thread(_written, model, asked, result, False)
+            written = await asyncio.to_thread(write_frame, model, asked, result, False)
         except Exception as error:
             self._fail(call, error)
         else:
             self._answer(call, result, written)
 
-    def _answer(self, call: _FrameCall, result: Answer, written: _Written) -> None:
+    def _answer(self, call: _FrameCall, result: Answer, written: WrittenFrame) -> None:
         call.answered(result.timings, written.seconds, result.variant)
         body, json_length, _ = written
         self._put(call, FRAME.pack(call.number, json_length, len(body) - json_length) + body)
@@ -363,7 +347,7 @@ class Stream:
     def _put_error(self, call: _FrameCall, error: EdgeInferError) -> None:
         self.errors += 1
         document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
-        body = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "replace")
+        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
         self._put(call, FRAME.pack(call.number, len(body), 0) + body)
 
     def _put(self, call: _FrameCall, data: bytes) -> None:
@@ -398,31 +382,3 @@ class Stream:
             log.debug("A client left its stream", exc_info=True)
         finally:
             self._leave()
-
-
-def _written(model: LoadedModel, asked: InferRequest, result: Answer, is_raw: bool) -> _Written:
-    start = perf_counter()
-    if is_raw:
-        return _Written(octets(result.outputs[model.outputs[0].name]), 0, perf_counter() - start)
-    most = model.answer_size.most
-    body, length = write_answer(model.name, model.version, asked, result.outputs, model.outputs, result.variant, most)
-    return _Written(body, len(body) if length is None else length, perf_counter() - start)
-
-
-def joined(frames: list[bytes], most: int = _MAX_MESSAGE_BYTES) -> list[bytes]:
-    """Join frames to messages of at most so many bytes; a frame that has more is a message of its own.
-
-    >>> joined([b"aa", b"bb", b"cccc"], 4)
-    [b'aabb', b'cccc']
-    """
-    if sum(map(len, frames)) <= most:
-        return [b"".join(frames)]
-    messages: list[list[bytes]] = [[]]
-    size = 0
-    for frame in frames:
-        if size and size + len(frame) > most:
-            messages.append([])
-            size = 0
-        messages[-1].append(frame)
-        size += len(frame)
-    return [b"".join(message) for message in messages]

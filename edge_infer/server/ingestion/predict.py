@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 from weakref import WeakKeyDictionary
 
-from edge_infer.errors import ExecutionError, InputError, PayloadTooLarge, UnsupportedError
+from edge_infer.errors import ExecutionError, InputError, PayloadTooLarge
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
 from edge_infer.server.execution.chain_model import ChainModel
 from edge_infer.server.execution.text_request import no_tensors
@@ -28,6 +28,7 @@ from edge_infer.server.ingestion.raw_inputs import MAX_INPUTS, json_of, raw_inpu
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.head import JSON
 from edge_infer.server.protocol.requests import InferRequest
+from edge_infer.server.response.answer_json import answer_json
 from edge_infer.server.response.completions import openai_error
 from edge_infer.tasks.answers import as_json
 from edge_infer.tasks.definition import check_arguments, definition_of
@@ -158,6 +159,8 @@ class PredictEndpoint:
             raise UnsupportedMediaType(
                 f"The body is `{head.media_type}`, which a page may not send here", hint=f"Content-Type: {JSON}"
             )
+        if head.media_type == "multipart/form-data":
+            raise UnsupportedMediaType("The body is a form, expected the file itself", hint="curl --data-binary @FILE")
         most = self._context.parsers.most(head, self._max_body_bytes) if is_json else self._max_body_bytes
         body = await call.body(receive, most)
         if isinstance(model, ChainModel):
@@ -257,13 +260,20 @@ def _read(body: bytes, known: _Known, media_type: str, query: bytes) -> tuple[li
             raise InputError("`parameters` is not an object", hint='{"inputs": ..., "parameters": {"top_k": 3}}')
         arguments.update(more)
     else:
-        value = body.decode("utf-8", "strict") if takes == "text" else body
+        value = _text_of(body) if takes == "text" else body
     is_list = isinstance(value, list) and not (takes == "sound" and value and isinstance(value[0], (int, float)))
     values = value if is_list else [value]
     if not 1 <= len(values) <= MAX_INPUTS:
         raise InputError(f"A request has {len(values)} inputs, expected 1 to {MAX_INPUTS}", hint="send fewer at once")
     check_arguments(known.definition, arguments)
     return [raw_input(one, takes) for one in values], arguments, is_list
+
+
+def _text_of(body: bytes) -> str:
+    try:
+        return body.decode("utf-8", "strict")
+    except UnicodeDecodeError as error:
+        raise InputError(f"The text is not UTF-8: {error.reason} at byte {error.start}", hint="send UTF-8") from error
 
 
 def _argument(pair: tuple[str, str]) -> tuple[str, Any]:
@@ -296,7 +306,4 @@ def _after(
             for value, group in zip(values, groups, strict=True)
         ]
     found = [as_json(answer) for answer in answers]
-    try:
-        return json.dumps(found if is_list else found[0], ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:
-        raise UnsupportedError("The answer holds NaN or infinity, which JSON does not know") from error
+    return answer_json(found if is_list else found[0])

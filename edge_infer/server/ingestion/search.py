@@ -7,7 +7,6 @@ the next batches of the served model, and the search runs in a thread.
 from __future__ import annotations
 
 import asyncio
-import json
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +17,6 @@ from edge_infer.errors import (
     ModelNotFound,
     PayloadTooLarge,
     QueueFull,
-    UnsupportedError,
     did_you_mean,
     listed,
 )
@@ -27,6 +25,7 @@ from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.embeddings import parsed
 from edge_infer.server.ingestion.tenant_bounds import check_answer
 from edge_infer.server.protocol.head import FORM, JSON
+from edge_infer.server.response.answer_json import answer_json
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -39,13 +38,13 @@ if TYPE_CHECKING:
     from edge_infer.vectors.index import Index
 
 #: The longest vector has 32,768 numbers, which take .8 MB in JSON.
-_MAX_BODY_BYTES = 2 * 2**20
+MAX_BODY_BYTES = 2 * 2**20
 #: Each different word of a query is looked for in each segment.
-_MAX_CHARACTERS = 20_000
+MAX_CHARACTERS = 20_000
 #: How many searches run at once; each scans on all cores.
 _THREADS = 2
 #: How many may wait for that.
-_MAX_WAITING = 256
+MAX_WAITING = 256
 _FIELDS = ("query", "k", "where", "mode", "full_scan")
 _EXAMPLE = '{"query": "a text, or a vector", "k": 10, "where": {"lang": "en"}, "mode": "hybrid"}'
 
@@ -88,7 +87,7 @@ class SearchEndpoint:
         self._context = context
         self._indexes = indexes
         self._predictions = predictions
-        self._max_body_bytes = min(max_body_bytes, _MAX_BODY_BYTES)
+        self._max_body_bytes = min(max_body_bytes, MAX_BODY_BYTES)
         self._max_answer_bytes = max_answer_bytes
         self._room = asyncio.Semaphore(_THREADS)
         self._waiting = 0
@@ -116,7 +115,7 @@ class SearchEndpoint:
 
     async def _answered(self, call: HttpCall, head: RequestHead, served: ServedIndex, receive: Receive) -> bytes:
         _check_media_type(head)
-        body = await call.body(receive, min(self._context.parsers.most(head, self._max_body_bytes), _MAX_BODY_BYTES))
+        body = await call.body(receive, min(self._context.parsers.most(head, self._max_body_bytes), MAX_BODY_BYTES))
         asked = read_search(body)
         index = await asyncio.to_thread(served.current)
         _check_before(asked, index)
@@ -155,8 +154,8 @@ class SearchEndpoint:
             QueueFull: Too many wait.
             DeadlineExceeded: There is no answer in time. A scan that runs already goes on, and keeps its room.
         """
-        if self._waiting >= _MAX_WAITING:
-            raise QueueFull(f"{_MAX_WAITING} searches wait already", hint="come back after `Retry-After`")
+        if self._waiting >= MAX_WAITING:
+            raise QueueFull(f"{MAX_WAITING} searches wait already", hint="come back after `Retry-After`")
         left_s = head.timeout_s - (perf_counter() - call.start) if head.timeout_s else None
         late = DeadlineExceeded("The search was not done in time", hint="a longer X-Timeout-Ms")
         if left_s is not None and left_s <= 0:
@@ -204,8 +203,8 @@ def read_search(body: bytes) -> Asked:
     is_vector = isinstance(query, list) and all(type(one) in (int, float) for one in query)
     if not is_vector and not isinstance(query, str):
         raise InputError("`query` is neither a text nor a list of numbers", hint=_EXAMPLE)
-    if isinstance(query, str) and len(query) > _MAX_CHARACTERS:
-        raise InputError(f"`query` has more than {_MAX_CHARACTERS} characters", hint="send a part of it")
+    if isinstance(query, str) and len(query) > MAX_CHARACTERS:
+        raise InputError(f"`query` has more than {MAX_CHARACTERS} characters", hint="send a part of it")
     if isinstance(query, str) and not _is_whole(query):
         raise InputError("`query` has half a character: a surrogate without its other", hint=_EXAMPLE)
     if where is not None and not isinstance(where, dict):
@@ -255,7 +254,4 @@ def _found(index: Index, asked: Asked, vector: Any) -> bytes:
     hits: list[Hit] = index.find(
         asked.text, vector, asked.k, where=asked.where, full_scan=asked.full_scan, mode=asked.mode
     )
-    try:
-        return json.dumps({"hits": [one._asdict() for one in hits]}, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:  # also of half a surrogate pair in a text
-        raise UnsupportedError("The answer holds what JSON does not know, such as NaN", hint="another `k`") from error
+    return answer_json({"hits": [one._asdict() for one in hits]})

@@ -1,8 +1,9 @@
-"""The bounds of each tenant: priority, rate, connections, size of an answer, and how often it is refused."""
+"""The bounds of each tenant: priority, rate, connections, size of an answer, refusals, what is under way."""
 
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import OverShare, PayloadTooLarge
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 #: was sent, and who was refused asks again at once. It is shorter than what may wait for a model (30 ms and more),
 #: which therefore does not run dry.
 _PAUSE_S = 0.01
+#: What is under way is counted in whole numbers, which add up to nothing again: this is all that is of use.
+_FULL = 2**20
 
 
 class TenantBounds:
@@ -26,6 +29,10 @@ class TenantBounds:
 
     Args:
         clock: Tells the time in seconds.
+
+    Attributes:
+        under_way: How many requests for models each tenant has that has some.
+        on_end: Called with the name of a tenant that has one request less under way.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -33,6 +40,9 @@ class TenantBounds:
         self._connections: Counter[str] = Counter()
         self._rates: dict[str, tuple[float, float]] = {}  # how many may come, and when that was so
         self._paused: dict[str, float] = {}  # until when each begins nothing
+        self.under_way: Counter[str] = Counter()
+        self._filled: Counter[str] = Counter()  # how much of `_FULL` these are
+        self.on_end: Callable[[str], None] | None = None
 
     def check_connections(self, tenant: Tenant) -> OverShare | None:
         """Return why a tenant may use no connection more now; None where it may."""
@@ -54,6 +64,36 @@ class TenantBounds:
         """Count one less."""
         if tenant.bounds.max_connections:
             self._connections[tenant.name] -= 1
+
+    def begin(self, tenant: Tenant, enough: float) -> int:
+        """Count a request for a model as under way.
+
+        Args:
+            tenant: Whose it is.
+            enough: How many such requests keep the model busy, at least one; infinity where that is not known.
+
+        Returns:
+            What `end` takes.
+        """
+        part = ceil(_FULL / enough)
+        if part:
+            self.under_way[tenant.name] += 1
+            self._filled[tenant.name] += part
+        return part
+
+    def end(self, tenant: Tenant, part: int) -> None:
+        """Count one less."""
+        if part:
+            self._filled[tenant.name] -= part
+            self.under_way[tenant.name] -= 1
+            if not self.under_way[tenant.name]:
+                del self.under_way[tenant.name]
+            if self.on_end is not None:
+                self.on_end(tenant.name)
+
+    def is_enough(self, name: str) -> bool:
+        """Tell whether a tenant's requests that are under way keep the models busy for which they are."""
+        return self._filled[name] >= _FULL
 
     def refused(self, tenant: Tenant) -> None:
         """Take note that there was no room for a request, or that its tenant may not ask now."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.ingestion.admission import ServerContext
-    from edge_infer.server.ingestion.infer_websocket import Socket, Turns
+    from edge_infer.server.ingestion.stream_socket import Socket, Turns
 
 
 log = logging.getLogger(__name__)

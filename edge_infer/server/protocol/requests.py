@@ -32,7 +32,7 @@ _REQUEST_FIELDS = ("id", "inputs", "outputs", "parameters", "model_name", "model
 _INPUT_FIELDS = ("name", "shape", "datatype", "data", "parameters")
 _OUTPUT_FIELDS = ("name", "parameters")
 #: More dimensions than any engine takes.
-_MAX_RANK = 32
+MAX_RANK = 32
 #: What the dimensions of an empty tensor may be together, but for those of 0: numpy multiplies them as if it were full.
 _MAX_ELEMENTS = sys.maxsize // 8
 #: The longest timeout, in microseconds: Triton's has 64 bits.
@@ -265,13 +265,13 @@ def _parse_tensor(entry: dict[str, Any], where: str, spec: TensorSpec, tail: _Ta
             hint=expected(spec),
             input=spec.name,
         )
-    if len(shape) > _MAX_RANK or not spec.accepts(shape):
+    if len(shape) > MAX_RANK or not spec.accepts(shape):
         raise InputError(
             f"Input `{spec.name}` has shape {shown(shape)}, expected {list(spec.shape)}",
             hint=expected(spec),
             input=spec.name,
             expected=list(spec.shape),
-            got=shape[:_MAX_RANK],
+            got=shape[:MAX_RANK],
         )
     if 0 in shape and prod(dim for dim in shape if dim) > _MAX_ELEMENTS:
         raise InputError(

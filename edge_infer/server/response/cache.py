@@ -21,7 +21,7 @@ HEADER_BYTES = 100
 class Kept(NamedTuple):
     """An answer as it was sent, and until when it may be sent again."""
 
-    body: bytes
+    body: bytes | memoryview
     headers: Sequence[tuple[bytes, bytes]]
     until: float
 
@@ -73,7 +73,7 @@ class ResultCache(Generic[T]):
         self._kept.move_to_end(key)
         return kept
 
-    def put(self, key: bytes, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def put(self, key: bytes, body: bytes | memoryview, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep an answer, if there is room for it at all."""
         kept = Kept(body, tuple(headers), self._clock() + self._ttl_s)
         if kept.size > self._max_bytes:

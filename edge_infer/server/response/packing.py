@@ -18,21 +18,21 @@ _WORTHWHILE = 0.8
 _GZIP = 31
 
 
-def _gzip(data: bytes) -> bytes:
+def _gzip(data: bytes | memoryview) -> bytes:
     packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
     return packer.compress(data) + packer.flush()
 
 
-def _zstd(data: bytes) -> bytes:
+def _zstd(data: bytes | memoryview) -> bytes:
     from zstandard import ZstdCompressor
 
     return ZstdCompressor(level=1).compress(data)
 
 
-_PACKERS: dict[str, Callable[[bytes], bytes]] = {"zstd": _zstd, "gzip": _gzip}
+_PACKERS: dict[str, Callable[[bytes | memoryview], bytes]] = {"zstd": _zstd, "gzip": _gzip}
 
 
-def pack(body: bytes, accept_encoding: str) -> tuple[bytes, str]:
+def pack(body: bytes | memoryview, accept_encoding: str) -> tuple[bytes | memoryview, str]:
     """Compress an answer.
 
     Args:

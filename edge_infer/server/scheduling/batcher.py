@@ -29,6 +29,10 @@ _MAX_WAIT_BATCHES = 4
 _MIN_WAIT_S = 0.03
 #: The weight of the newest batch in the running mean of the time that a batch takes.
 _SMOOTHING = 0.2
+#: What the event loop spends on a request at least (measured on a core of 2023), and how few requests under way are
+#: never too many.
+_REQUEST_S = 0.00015
+_LEAST_UNDER_WAY = 4
 
 
 class BatchLimits(NamedTuple):
@@ -109,6 +113,18 @@ class DynamicBatcher:
                 wait_ms=round(wait_s * 1000),
             )
         return None
+
+    def is_crowded(self, workers: float, tenant: Tenant = ANYONE) -> bool:
+        """Tell whether half of the queue is taken, so that a stream with requests under way should wait.
+
+        Half of its requests or of its longest wait, and enough for the next batches. A tenant waits for its own
+        requests alone, unless nobody else has any.
+        """
+        queue = self.queue
+        most = min(queue.max_size, max(queue.max_size // 2, 2 * self.max_batch_size))
+        if len(queue) < most and self.estimated_wait_s(workers) <= self._max_wait_s() / 2:
+            return False
+        return queue.shares.part(tenant) == 1 or queue.shares.is_over(tenant)
 
     def _max_wait_s(self) -> float:
         batches = max(_MAX_WAIT_BATCHES, _MAX_WAIT_ROWS / self.max_batch_size)
@@ -199,6 +215,19 @@ class DynamicBatcher:
         batch_s = compute_s / max(1.0, batch.rows / self.max_batch_size)
         self._batch_s += weight * (batch_s - self._batch_s)
         self.queue.shares.batch_s = self._batch_s
+
+    def enough(self, workers: int) -> float:
+        """Return how many requests under way keep workers busy: they fill the batches that run and those that are next.
+
+        They are not more than the event loop can begin while batches run: of a model that takes less than that, more
+        of them only wait for the loop. Infinity where it is not known how long a batch takes.
+
+        Args:
+            workers: How many batches run at once.
+        """
+        if not self._batch_s:
+            return inf
+        return max(_LEAST_UNDER_WAY, 2 * min(workers * self.max_batch_size, self._batch_s / _REQUEST_S))
 
     def expect(self, batch_s: float) -> None:
         """Start from a measurement instead of from nothing."""

@@ -17,7 +17,8 @@ import edge_infer
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.ingestion.model_paths import root_path
 from edge_infer.server.responses import NO_CACHE, json_answer
-from edge_infer.server.static.openapi import OPERATIONS, openapi
+from edge_infer.server.static.openapi import openapi
+from edge_infer.server.static.operations import OPERATIONS
 from edge_infer.server.static.task_forms import forms
 from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType

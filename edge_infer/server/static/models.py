@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
@@ -16,7 +17,6 @@ from edge_infer.server.static.assets import Asset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -124,6 +124,8 @@ def open_file_of(model: ServedModel, path: str, open_file: Callable[[Path], Asse
     name = path.rpartition("/")[2]
     if path in UNNAMED and not model.is_bare:
         return Asset.of_bytes(name, model.read_unnamed(path))
+    if model.is_of_hub and model.path / path == Path(bundle.location):
+        path = bundle.manifest.variants[0].file  # as transformers.js asks for it: `onnx/model.onnx`
     entry = bundle.manifest.files.get(path)
     if entry is None:
         known = [*([] if model.is_bare else UNNAMED), *bundle.manifest.files]
@@ -132,9 +134,10 @@ def open_file_of(model: ServedModel, path: str, open_file: Callable[[Path], Asse
             hint=did_you_mean(path[:200], known) or f"it has {listed(known[:20])}",
             path=path[:200],
         )
-    if not model.path.is_dir() and not model.is_bare:
+    is_made = model.is_of_hub and path != bundle.manifest.variants[0].file
+    if is_made or not (model.path.is_dir() or model.is_bare):
         return Asset.of_bytes(name, bundle.read(path), entry.sha256)
-    root = model.path.parent if model.is_bare else model.path
+    root = Path(bundle.location).parent if model.is_bare or model.is_of_hub else model.path
     place = root.joinpath(*path.split("/"))
     if not place.resolve().is_relative_to(root.resolve()):
         raise BundleError(f"`{path}` is a link that leaves the bundle `{model.name}`", path=path)

@@ -1,6 +1,6 @@
 """The archives of the modules that Python in a page needs, without docstrings and comments.
 
-`loadPython` fetches the first one instead of the wheel: 53 kB instead of 400 kB; the second one follows with the first
+`loadPython` fetches the first one instead of the wheel: 54 kB instead of 1.4 MB; the second one follows with the first
 import of a room in it. `rooms.py` says which modules are in which. Each is
 a tar file without compression of its own, because the server compresses the whole file, and better. Docstrings and
 comments become empty lines, so that tracebacks name the right lines; the wheel has them for `help()` in a notebook.

@@ -1,8 +1,10 @@
-"""`/fleet`: a page that people look at, made on the server, without any script."""
+"""`/fleet`: a page that people look at, made on the server; its only script paints the theme that was chosen."""
 
 from __future__ import annotations
 
 import time
+from base64 import b64encode
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edge_infer.server.store.fleet import Fleet, Halt
 
-_STYLES = (Path(__file__).parents[1] / "static/dashboard/look.css", Path(__file__).with_name("fleet.css"))
+_LOOK = Path(__file__).parents[1] / "static/dashboard"
+_STYLES = (_LOOK / "look.css", Path(__file__).with_name("fleet.css"))
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E%3Crect width='32' height='32' "
     "rx='8' fill='%233a5bd9'/%3E%3Cpath d='M8 21h16M8 16h16M8 11h16' stroke='white' stroke-width='3' "
@@ -47,13 +50,24 @@ def render(fleet: Fleet, *, now_s: float | None = None) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Fleet · edge-infer</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="{_ICON}"><style>{style}</style></head><body>'
-        '<div class="page"><nav aria-label="Server"><a href="./">Models</a> '
-        '<a href="fleet" aria-current="page">Fleet</a></nav><header><h1>Fleet</h1>'
+        '<div class="page"><nav aria-label="Server"><a class="mark" href="./">edge-infer</a> <a href="./">Models</a> '
+        '<a href="fleet" aria-current="page">Fleet</a> <a href="dashboard">Dashboard</a> '
+        f'<button type="button" id="theme"></button></nav><script>{_theme()}</script><header><h1>Fleet</h1>'
         f'<span class="quiet small">as of {time.strftime("%H:%M:%S", time.gmtime(now_s))} UTC · '
         f'<a href="fleet">load again</a></span>'
         f"</header>"
         f"<main>{''.join(body)}</main></div></body></html>"
     )
+
+
+def policy() -> str:
+    """Return the page's Content-Security-Policy: of all scripts it runs the theme's alone, by its digest."""
+    digest = b64encode(sha256(_theme().encode()).digest()).decode()
+    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+
+
+def _theme() -> str:
+    return (_LOOK / "theme.js").read_text("utf-8")
 
 
 def _halted(halt: Halt) -> str:

@@ -18,7 +18,7 @@ from edge_infer.server.responses import NO_STORE, handle_error, json_answer
 from edge_infer.server.static.assets import safe_path
 from edge_infer.server.store.events import Events
 from edge_infer.server.store.fleet import Fleet
-from edge_infer.server.store.page import render
+from edge_infer.server.store.page import policy, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +170,7 @@ class StoreRoutes:
                 "This server shows its fleet only with its token", {"WWW-Authenticate": 'Basic realm="fleet"'}
             )
         text = await to_thread.run_sync(lambda: render(self.fleet))
-        return HTMLResponse(text, headers={**NO_STORE, "Content-Security-Policy": _CSP})
+        return HTMLResponse(text, headers={**NO_STORE, "Content-Security-Policy": policy()})
 
     def _strange(self, message: str, headers: dict[str, str] | None = None) -> Response:
         """Refuse who does not show the token; where there is none, nobody can, but its operator can set one."""
@@ -181,6 +181,3 @@ class StoreRoutes:
         response = json_answer(Unauthorized(message, hint=hint).to_json(), NO_STORE | (headers or {}))
         response.status_code = 401
         return response
-
-
-_CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
 from edge_infer.platform import installed
-from edge_infer.tasks.audio.sound import Sound
+from edge_infer.tasks.audio.sound import MAX_SAMPLES, Sound
 from edge_infer.tasks.audio.wav import mixed, read_wav
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.raw_file import read_raw
@@ -26,9 +26,8 @@ PARAMETERS = {
     "rate": Parameter("whole", 16_000, low=1, high=768_000),
     "sampling_rate": Parameter("whole", None, low=1, high=768_000, is_argument=True),
 }
-#: The largest file, and the longest sound: an hour of 48 kHz.
+#: The largest file.
 MAX_BYTES = 1024 * 2**20
-MAX_SAMPLES = 3600 * 48_000
 _HINT = "give a WAV file, its bytes, an array of float32 samples, or {'array': samples, 'sampling_rate': 44100}"
 
 
@@ -94,7 +93,7 @@ def _samples(value: Any) -> array[float]:
     if isinstance(value, (list, tuple)):
         try:
             return array("f", value)
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:
             raise InputError(f"a sound is a list that holds no numbers: {error}", hint=_HINT) from error
     shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
     if isinstance(value, array):

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from array import array
 
+#: The most samples of a sound, read or made: an hour of 48 kHz.
+MAX_SAMPLES = 3600 * 48_000
+
 
 class Sound(NamedTuple):
     """Samples that a step has read or made.

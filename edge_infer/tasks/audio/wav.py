@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
 from edge_infer.tasks.audio.sound import Sound
+from edge_infer.tensors.arrays import has_numpy
 
 if TYPE_CHECKING:
     from typing import Any
@@ -53,7 +54,10 @@ def _format(body: bytes) -> tuple[int, int, int, int]:
 
 def _sound(body: bytes, encoding: int, channels: int, rate: int, bits: int) -> Sound:
     if not 1 <= channels <= 64 or not 1 <= rate <= 768_000:
-        raise InputError(f"the WAV file has {channels} channels of {rate} samples per second", hint=_HINT)
+        raise InputError(
+            f"the WAV file has {channels} channels of {rate} samples per second, expected 1 to 64 of 1 to 768000",
+            hint=_HINT,
+        )
     width = bits // 8
     if (encoding, bits) not in {(_PCM, 8), (_PCM, 16), (_PCM, 24), (_PCM, 32), (_FLOAT, 32), (_FLOAT, 64)}:
         raise InputError(f"the WAV file has encoding {encoding} with {bits} bits, which is not read here", hint=_HINT)
@@ -92,8 +96,16 @@ def mixed(values: array[float] | array[int], channels: int, scale: float) -> arr
     """
     if channels == 1 and scale == 1:
         return array("f", values)
+    if has_numpy():
+        import numpy as np
+
+        moments = np.asarray(values).reshape(-1, channels)
+        sums = np.zeros(len(moments))
+        for channel in range(channels):  # in this order: the same bits as below
+            sums += moments[:, channel]
+        return array("f", (sums / channels * scale).astype(np.float32).tobytes())
     if channels == 1:
-        return array("f", [value * scale for value in values])
+        return array("f", (value * scale for value in values))
     planes = [values[channel::channels] for channel in range(channels)]
     made = array("f")
     for moment in zip(*planes, strict=True):

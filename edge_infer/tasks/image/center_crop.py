@@ -40,6 +40,8 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
             for margin in (image.width - width, image.height - height)
         )
         item.geometry.append(Geometry(1, 1, left - x, top - y))
+        if image.pillow is not None:
+            return Image.of_pillow(image.pillow.crop((x, y, x + width, y + height)))
         stride, row = image.width * image.channels, width * image.channels
         starts = ((y + line) * stride + x * image.channels for line in range(height))
         return Image(b"".join(image.data[at : at + row] for at in starts), width, height, image.channels)

@@ -28,6 +28,8 @@ MAX_PIXELS = 100_000_000
 MAX_SIDE = 65_535
 #: The largest file.
 MAX_BYTES = 256 * 2**20
+# Formats whose pictures other programs draw: a file must not start one.
+_DRAWN = ("EPS", "WMF")
 # The tag of EXIF that says how the camera was held; 1 is upright.
 _ORIENTATION = 0x0112
 _CHANNELS = {"RGB": 3, "L": 1}
@@ -55,12 +57,15 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
 def pixels_of(data: bytes) -> int:
     """Return how many pixels the file of an image has, by its head; 0 where that cannot be read."""
     import io
+    import warnings
 
     try:
         from PIL import Image as Pillow
 
-        with Pillow.open(io.BytesIO(data)) as image:
-            return image.width * image.height
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of many pixels, which the caller asks for
+            with Pillow.open(io.BytesIO(data)) as image:
+                return image.width * image.height
     except Exception:  # whatever it is, decoding the file says so
         return 0
 
@@ -71,7 +76,9 @@ def _read(value: Any, mode: str, background: list[float] | None) -> Image:
     if isinstance(value, (bytes, bytearray)):
         return _decoded(bytes(value), mode, background)
     if hasattr(value, "convert") and hasattr(value, "getexif"):
-        return _of_pillow(value, mode, background)
+        made = _of_pillow(value, mode, background)
+        # The caller may draw on an image that was taken as it is.
+        return Image(made.data, made.width, made.height, made.channels) if made.pillow is value else made
     return _of_array(value)
 
 
@@ -92,13 +99,15 @@ def _decoded(data: bytes, mode: str, background: list[float] | None) -> Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's own limit is a warning; ours is checked before pixels are read
             with Pillow.open(io.BytesIO(data)) as image:
+                if image.format in _DRAWN:
+                    raise ValueError(f"{image.format} is a drawing, and has no pixels")
                 _check_size(*image.size)
                 return _of_pillow(image, mode, background)
     except errors as error:
         if isinstance(error, InputError):
             raise
-        if isinstance(error, Pillow.DecompressionBombError):
-            raise InputError(f"the image has too many pixels: {error}", hint="give a smaller one") from error
+        if isinstance(error, Pillow.DecompressionBombError):  # its head says so: nothing was decoded
+            raise _too_large("too many") from error
         said = str(error)
         if isinstance(error, UnidentifiedImageError):  # Pillow names its buffer's place in memory
             said = "it is of no format that Pillow knows" if data else "it is empty"
@@ -118,7 +127,8 @@ def _of_pillow(image: Any, mode: str, background: list[float] | None) -> Image:
         under = Pillow.new("RGBA", upright.size, (*(int(one) for one in background), 255))
         upright = Pillow.alpha_composite(under, upright.convert("RGBA"))
     upright = upright if upright.mode == mode else upright.convert(mode)
-    return Image(upright.tobytes(), upright.width, upright.height, _CHANNELS[mode])
+    upright.load()
+    return Image.of_pillow(upright)
 
 
 def _of_array(value: Any) -> Image:
@@ -137,11 +147,15 @@ def _of_array(value: Any) -> Image:
 
 def _check_size(width: int, height: int) -> None:
     if width < 1 or height < 1 or width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
-        raise InputError(
-            f"an image has {width} x {height} pixels, expected 1 to {MAX_PIXELS} in all and sides up to {MAX_SIDE}",
-            hint="give a smaller one",
-            got=[width, height],
-        )
+        raise _too_large(f"{width} x {height}", got=[width, height])
+
+
+def _too_large(count: str, **facts: Any) -> InputError:
+    return InputError(
+        f"an image has {count} pixels, expected 1 to {MAX_PIXELS} in all and sides up to {MAX_SIDE}",
+        hint="give a smaller one",
+        **facts,
+    )
 
 
 def _converted(image: Image, mode: str) -> Image:

@@ -249,7 +249,7 @@ def _by_pillow(image: Image, width: int, height: int, name: str) -> Image:
     """Resize with Pillow: one pass, which is that of this module in every version, or both in Pillow's order."""
     from PIL import Image as Pillow
 
-    mode = "L" if image.channels == 1 else "RGB"
-    pixels = Pillow.frombytes(mode, (image.width, image.height), image.data)
-    made = pixels.resize((width, height), Pillow.Resampling[name.upper()])
-    return Image(made.tobytes(), width, height, image.channels)
+    pixels = image.pillow
+    if pixels is None:
+        pixels = Pillow.frombytes("L" if image.channels == 1 else "RGB", (image.width, image.height), image.data)
+    return Image.of_pillow(pixels.resize((width, height), Pillow.Resampling[name.upper()]))

@@ -16,7 +16,7 @@ from edge_infer.tasks.values import flat, float32
 from edge_infer.tensors.arrays import has_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from edge_infer.tensors.tensor import Tensor
@@ -79,13 +79,26 @@ class Detector(NamedTuple):
             return -math.inf, 0
         score = scores[label]
         if kind == "sigmoid":
-            score = sigmoid(max(-_MOST_LOGIT, min(_MOST_LOGIT, score)))
+            score = sigmoid(max(min(score, _MOST_LOGIT), -_MOST_LOGIT))  # in this order NaN stays NaN
         elif kind == "softmax":
             highest, total = max(scores), 0.0
             for one in scores:
                 total += math.exp(one - highest)
             score = math.exp(score - highest) / total
         return score, label - first
+
+
+def classes_of(parameters: Mapping[str, Any], outputs: Mapping[str, Tensor]) -> int | None:
+    """Return how many classes a detector has, the background apart; None where its outputs' shapes do not show it."""
+    kind = parameters["format"]
+    found = outputs.get("scores" if kind in ("decoded", "ssd") else "out")
+    if found is None or len(found.shape) != 2:
+        return None
+    if kind in ("decoded", "ssd"):
+        return found.shape[1] - int(parameters["background"] != "none")
+    if kind == "yolov5":
+        return found.shape[1] - 5
+    return found.shape[0] - 4 - 3 * int(parameters["points"]) if kind == "yolov8" else None
 
 
 def _decoded(detector: Detector) -> list[Detection]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import ManifestError, listed
 from edge_infer.tasks.parameters import Parameter
-from edge_infer.tasks.post.box_formats import FORMATS, Detector
+from edge_infer.tasks.post.box_formats import FORMATS, Detector, classes_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -69,6 +69,9 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     def apply(outputs: dict[str, Tensor], item: Item) -> list[Detection]:
         chosen = {what: outputs[name] for what, name in names.items()}
         size = (item.input_width, item.input_height)
+        classes = classes_of(parameters, chosen)
+        if classes is not None:
+            place.check_labels(classes)
         detector = Detector(chosen, parameters, size, item.argument("threshold", parameters["threshold"]))
         return reads.decode(detector)
 

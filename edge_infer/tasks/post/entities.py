@@ -45,6 +45,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
         for index, scores in enumerate(rows(read(value))[: len(encoding)]):
             if encoding.special_tokens_mask[index]:
                 continue
+            place.check_labels(len(scores))
             best = max(range(len(scores)), key=scores.__getitem__)
             start, end = encoding.offsets[index]
             word = encoding.tokens[index]

@@ -51,6 +51,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
             labels: Sequence[int] = numbers
         else:
             classes, height, width = shape if layout == "CHW" else (shape[2], shape[0], shape[1])
+            place.check_labels(classes)
             scores = Scores(numbers, classes, width, height, is_first=layout == "CHW")
             labels = scores.labels(part_of(width, height, item), item.width, item.height)
             width, height = item.width, item.height

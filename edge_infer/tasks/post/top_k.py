@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.post.outputs import reader
 from edge_infer.tasks.values import flat
@@ -30,11 +29,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
 
     def apply(value: Any, item: Item) -> list[dict[str, Any]]:
         scores = list(flat(read(value)))
-        if place.labels and len(place.labels) != len(scores):
-            raise InputError(
-                f"the model gives {len(scores)} scores, and the bundle has {len(place.labels)} labels",
-                hint="edge-infer convert ... --labels FILE, a name for each class",
-            )
+        place.check_labels(len(scores))
         best = sorted(range(len(scores)), key=lambda index: -scores[index])
         least = item.argument("threshold", parameters["threshold"])
         if least is not None:

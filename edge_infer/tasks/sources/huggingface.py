@@ -67,7 +67,9 @@ _SIGMOID_DETECTORS = ("conditional_detr", "deformable_detr", "dab-detr", "rt_det
 _SHIFTED = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "bertweet", "xlm-roberta-xl", "data2vec-text")
 _POOLING = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 _POOLING_WORDS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
-_VECTORS = ("last_hidden_state", "token_embeddings", "sentence_embedding")
+#: Outputs that are a vector of each token, and those that are the vector of the text: `text_embeds` is that of CLIP.
+_TOKEN_VECTORS = ("last_hidden_state", "token_embeddings")
+_TEXT_VECTORS = ("sentence_embedding", "text_embeds")
 _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
 #: A `model_max_length` above this stands for none (transformers writes 1e30).
 _NO_LENGTH = 10**6
@@ -130,7 +132,13 @@ class _Folder:
                 hint="say what the steps are: --task NAME --preprocess FILE.json",
             )
         if _IDS in self._inputs:
-            gives_vectors = any(spec.name in _VECTORS for spec in self._facts.outputs)
+            if any(map(is_image, self._facts.inputs)):
+                raise UnsupportedError(
+                    f"`{name or 'the model'}` takes images and texts at once, which no task does",
+                    hint="export its two parts on their own, such as CLIPVisionModelWithProjection and "
+                    "CLIPTextModelWithProjection: their vectors are compared by `edge_infer.cosine_similarity`",
+                )
+            gives_vectors = any(spec.name in (*_TEXT_VECTORS, *_TOKEN_VECTORS) for spec in self._facts.outputs)
             return "feature-extraction" if gives_vectors or len(self._facts.outputs[0].shape) == 3 else None
         return "image-feature-extraction" if any(map(is_image, self._facts.inputs)) else None
 
@@ -274,9 +282,9 @@ class _Folder:
     def _vectors(self) -> list[StepJson]:
         """Return the steps to the vector of a text: what `modules.json` says, else the vectors of all tokens."""
         names = [spec.name for spec in self._facts.outputs]
-        if _VECTORS[2] in names:
-            return [{"step": "post.tensor", "tensor": self._tensor(_VECTORS[2])}]
-        tensor = self._tensor(*_VECTORS[:2])
+        if not {*names}.isdisjoint(_TEXT_VECTORS):
+            return [{"step": "post.tensor", "tensor": self._tensor(*_TEXT_VECTORS)}]
+        tensor = self._tensor(*_TOKEN_VECTORS)
         if "modules.json" not in self._files:
             return [{"step": "post.pool", "tensor": tensor, "method": "none"}]
         pooling, normalizes = None, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 #: Model files whose metadata, or the files beside them, may say what they are for.
 _DESCRIBED = (".onnx", ".ort", ".tflite")
+#: By what the name of a model file of the Hub ends in, see `MODEL_FILES`.
+_PRECISIONS = {"quantized": "int8", "int8": "int8", "uint8": "int8", "fp16": "fp16"} | dict.fromkeys(
+    ("q4", "q4f16", "bnb4"), "int4"
+)
 #: The largest file that is read beside a model: a tokenizer.
 _MAX_BYTES = 128 * 2**20
 
@@ -68,16 +73,33 @@ def described(source: str | os.PathLike[str] | Bundle, task: str | None = None) 
     return _with_definition(Bundle.open(file), file, task, name) or (file if name else source)
 
 
+def opened(source: str | os.PathLike[str] | Bundle) -> Bundle:
+    """Open a bundle, or a model with the definition that `described` finds.
+
+    Raises:
+        EdgeInferError: What `described` and `Bundle.open` raise.
+    """
+    found = described(source)
+    return found if isinstance(found, Bundle) else Bundle.open(found)
+
+
+def is_hub_folder(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a folder has no manifest, and `config.json` beside an ONNX model, as on the Hub."""
+    folder = os.fspath(path)
+    if os.path.isfile(os.path.join(folder, MANIFEST_NAME)):
+        return False
+    return os.path.isfile(os.path.join(folder, "config.json")) and _model_file(folder) is not None
+
+
 def model_file(folder: str) -> str:
     """Return the path of the model in a folder of the Hub.
 
     Raises:
         UnsupportedError: It has no ONNX file.
     """
-    for name in MODEL_FILES:
-        path = os.path.join(folder, *name.split("/"))
-        if os.path.isfile(path):
-            return path
+    path = _model_file(folder)
+    if path is not None:
+        return path
     raise UnsupportedError(
         f"`{folder}` has no onnx/model.onnx", hint=f"optimum-cli export onnx --model {folder} {folder}"
     )
@@ -113,6 +135,23 @@ def manifest_with(manifest: Manifest, found: Found, name: str = "") -> Manifest:
         task=found.definition.task,
         pipeline=found.definition.to_json(),
     )
+
+
+def written_manifest(bundle: Bundle) -> bytes:
+    """Write the `manifest.json` of a folder of the Hub, so that others can load it as a bundle.
+
+    The precision is what the model file's name says, such as `model_quantized.onnx`.
+    """
+    document = bundle.manifest.to_json()
+    (variant,) = document["variants"]
+    _, _, said = os.path.splitext(variant["file"])[0].partition("_")
+    variant["precision"] = _PRECISIONS.get(said, "fp32")
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _model_file(folder: str) -> str | None:
+    paths = (os.path.join(folder, *name.split("/")) for name in MODEL_FILES)
+    return next((path for path in paths if os.path.isfile(path)), None)
 
 
 def _with_definition(bundle: Bundle, file: str, task: str | None, name: str = "") -> Bundle | None:

@@ -184,6 +184,7 @@ def _labels(tensor: Tensor) -> Names:
 def _best(tensor: Tensor, pipeline: Pipeline, *, scores: bool) -> dict[str, Any]:
     """Return the best class of each row and its score; of equal ones the lower class, as `post.top_k` has it."""
     classes = tensor.shape[-1]
+    pipeline.steps.place.check_labels(classes)
     names = [pipeline.steps.place.label(i) for i in range(classes)]
     if has_numpy():
         table = _array(tensor).reshape(-1, classes)

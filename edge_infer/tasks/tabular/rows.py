@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from edge_infer.tasks.place import Place
 
+_OF_FILES = "edge-infer predict model.bundle rows.csv -o answers.csv; or predict_table(pandas.read_csv(PATH))"
 _HINT = '{"age": 41, "city": "Bern"}, or {"age": [41, 52], "city": ["Bern", "Chur"]}'
 
 
@@ -22,7 +23,8 @@ def rows_of(value: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:  
         InputError: It is neither a row nor a table, or its columns differ in length.
     """
     if not isinstance(value, dict) or not value or not all(isinstance(name, str) for name in value):
-        raise InputError(f"{type(value).__name__} is neither a row nor a table", hint=_HINT, got=type(value).__name__)
+        hint = _OF_FILES if isinstance(value, str) else _HINT
+        raise InputError(f"{type(value).__name__} is neither a row nor a table", hint=hint, got=type(value).__name__)
     if not is_table(value):
         return [value]
     lengths = {name: len(column) if _is_column(column) else -1 for name, column in value.items()}

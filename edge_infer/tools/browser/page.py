@@ -64,6 +64,19 @@ with await loading as session, Pipeline(session) as pipeline:
 found
 """
 
+_RUN_GENERATION = """
+from edge_infer.bundle.bundle import Bundle
+from edge_infer.generation.encoder_decoder import SequenceModel
+from edge_infer.generation.sequence_vectors import sequence_difference
+from edge_infer.generation.vectors import read_vectors
+
+bundle = Bundle.open(url)
+with SequenceModel(bundle, variant, backend=backend, device=device, strict=True) as model:
+    asked = [one for one in read_vectors(bundle) if one.variant == variant]
+    found = next(filter(None, (sequence_difference(bundle, model, one) for one in asked)), "")
+found
+"""
+
 
 class PagePython:
     """Python in a page while the context lasts.
@@ -154,6 +167,24 @@ class PagePython:
         names = {"url": url, "backend": backend, "variant": variant, "device": device}
         steps, answers = self.run(_RUN_VECTORS, names)
         return list(steps), list(answers)
+
+    def run_generation(self, url: str, backend: str, variant: str, device: str = "auto") -> str:
+        """Run the vectors of a model with an encoder and a decoder in the page.
+
+        Args:
+            url: Where the page finds the bundle.
+            backend: The name of an engine of the page.
+            variant: The id of the decoder's variant.
+            device: What to run on.
+
+        Returns:
+            What differs, in a few words; an empty text where all is equal.
+
+        Raises:
+            EdgeInferError: What the page's `load` or a run raised.
+        """
+        names = {"url": url, "backend": backend, "variant": variant, "device": device}
+        return str(self.run(_RUN_GENERATION, names))
 
     def _evaluate(self, function: str, argument: Any, limit_s: int) -> Any:
         from playwright.sync_api import Error

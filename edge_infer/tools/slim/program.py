@@ -2,6 +2,7 @@
 
 import json
 import sys
+from math import isfinite
 from pathlib import Path
 
 USAGE = """usage: python FOLDER INPUTS.json (or - for stdin: a JSON object of nested lists), or --self-test, or --info
@@ -28,7 +29,7 @@ def main(arguments: list[str]) -> int:
             from edge_infer.tasks.answers import as_json
 
             with edge_infer.pipeline(model) as answer:
-                print(json.dumps(as_json(answer(arguments[0]))))
+                print(json.dumps(finite(as_json(answer(arguments[0])))))
             return 0
         with edge_infer.load(model, arrays="tensor") as session:
             if arguments[0] == "--info":
@@ -43,8 +44,17 @@ def main(arguments: list[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"error: {arguments[0]}: {error}", file=sys.stderr)
         return 1
-    print(json.dumps({name: value.tolist() for name, value in results.items()}))
+    print(json.dumps({name: finite(value.tolist()) for name, value in results.items()}))
     return 0
+
+
+def finite(value: object) -> object:
+    """Return a JSON value with null for NaN and the infinities, which JSON does not know."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(member) for key, member in value.items()}
+    return [finite(member) for member in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

@@ -37,11 +37,18 @@ def make_model(megabytes: int, seed: int) -> bytes:
     return data
 
 
+def path_of(model: bytes) -> str:
+    """Return where a bundle has a model, which is TFLite by its identifier, else ONNX."""
+    return "tflite/model.tflite" if model[4:8] == b"TFL3" else "onnx/model.onnx"
+
+
 def make_manifest(name: str, model: bytes) -> bytes:
     """Describe a bundle of one model, with the hashes of its parts."""
+    path = path_of(model)
+    kind = path.partition("/")[0]
     parts = [hashlib.sha256(model[start : start + PART]).hexdigest() for start in range(0, len(model), PART)]
-    file = {"path": "onnx/model.onnx", "size": len(model), "sha256": hashlib.sha256(model).hexdigest(), "parts": parts}
-    variant = {"id": "onnx/fp32", "format": "onnx", "precision": "fp32", "file": "onnx/model.onnx"}
+    file = {"path": path, "size": len(model), "sha256": hashlib.sha256(model).hexdigest(), "parts": parts}
+    variant = {"id": f"{kind}/fp32", "format": kind, "precision": "fp32", "file": path}
     document = {"schema_version": "1.0", "name": name, "version": "1", "inputs": [], "outputs": []}
     return json.dumps({**document, "variants": [variant], "files": [file]}).encode()
 
@@ -61,7 +68,7 @@ class FaultServer:
     """
 
     def __init__(self, models: dict[str, bytes]) -> None:
-        self._files = {f"/models/{name}/onnx/model.onnx": model for name, model in models.items()}
+        self._files = {f"/models/{name}/{path_of(model)}": model for name, model in models.items()}
         self._manifests = {
             f"/models/{name}/manifest.json": make_manifest(name, model) for name, model in models.items()
         }

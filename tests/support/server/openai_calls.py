@@ -1,11 +1,12 @@
 """What the OpenAI Python client does against a server, in that client's own environment.
 
-python openai_calls.py http://127.0.0.1:8080 EXPECTED_TEXT
+python openai_calls.py http://127.0.0.1:8080 EXPECTED_TEXT EXPECTED_VECTORS
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,9 @@ def refused(kind: type[Any], call: Callable[..., Any], **given: Any) -> Any:
     raise AssertionError(kind)
 
 
-def main(url: str, expected: str) -> None:
+def main(url: str, expected: str, vectors: str) -> None:
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60)
-    check([model.id for model in client.models.list()] == ["chat"])
+    check([model.id for model in client.models.list()] == ["chat", "words"])
     check(client.models.retrieve("chat").object == "model")
     asked: dict[str, Any] = {"model": "chat", "messages": USER, "seed": 3, "max_tokens": 12, "temperature": 1.5}
     whole = client.chat.completions.create(**asked)
@@ -64,11 +65,32 @@ def main(url: str, expected: str) -> None:
     check((error.param, error.code) == ("temperature", "input_error"))
     error = refused(openai.NotFoundError, client.chat.completions.create, **{**asked, "model": "gpt"})
     check(error.code == "model_not_found")
-    check(client.chat.completions.create(**asked, tools=[{"type": "function", "function": {"name": "f"}}]).choices)
+    tools = [{"type": "function", "function": {"name": "f", "description": "x" * 50}}]
+    told = client.chat.completions.create(**asked, tools=tools).usage.prompt_tokens
+    check(told > whole.usage.prompt_tokens + 50)
+    check(client.chat.completions.create(**asked, tools=tools, tool_choice="none").usage == whole_again(client, asked))
+    refused(openai.BadRequestError, client.chat.completions.create, **asked, tools=tools, tool_choice="required")
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "integer"}}}
+    number = client.chat.completions.create(**asked, response_format=form).choices[0].message.content
+    check(number.strip(" -").isdigit())
+    embedded = client.embeddings.create(model="words", input=["good film", "paris"])
+    check([one.embedding for one in embedded.data] == json.loads(vectors))
+    error = refused(openai.BadRequestError, client.embeddings.create, model="words", input=[[1, 2]])
+    check("neither a text nor" in error.message)
+    broken = {**asked, "messages": [{"role": "user", "content": "~"}]}
+    error = refused(openai.InternalServerError, client.chat.completions.create, **broken)
+    check("best logit is nan" in error.message)
+    error = refused(openai.APIError, lambda: list(client.chat.completions.create(**broken, stream=True)))
+    check("best logit is nan" in error.message)
+    check(client.chat.completions.create(**asked).choices[0].message.content == expected)
     with client.chat.completions.create(**{**asked, "max_tokens": 400}, stream=True) as stream:
         next(iter(stream))  # it leaves in the midst of it
     check(asyncio.run(together(url, asked)) == [expected] * 16)
     print(f"{calls} calls passed")
+
+
+def whole_again(client: Any, asked: dict[str, Any]) -> Any:
+    return client.chat.completions.create(**asked).usage
 
 
 async def together(url: str, asked: dict[str, Any]) -> list[str]:

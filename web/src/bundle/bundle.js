@@ -5,7 +5,6 @@
 
 import { downloadBytes } from "../fetch/download.js";
 import { InferError } from "../errors.js";
-import { readExamples } from "./golden.js";
 import { sha256 } from "../fetch/sha256.js";
 import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
 
@@ -224,7 +223,8 @@ async function readContent({ name, labels: labelsPath, examples: examplesPath },
     if (!Array.isArray(labels) || labels.some((label) => typeof label !== "string")) {
       throw new InferError(`\`${labelsPath}\` is not a JSON list of texts`, "bundle_error");
     }
-    const examples = withExamples && examplesPath !== undefined ? readExamples((await read(examplesPath)).bytes) : undefined;
+    const golden = withExamples && examplesPath !== undefined ? (await read(examplesPath)).bytes : undefined;
+    const examples = golden && (await import("./golden.js")).readExamples(golden);
     return { name, variant, model, labels, isKept, examples };
   } catch (error) {
     if (!(model instanceof Uint8Array)) model.close();

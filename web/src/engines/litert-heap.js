@@ -9,6 +9,7 @@ import { InferError } from "../errors.js";
 import { endNames } from "./tflite-file.js";
 
 /** @typedef {import("../tensors.js").DType} DType */
+/** @typedef {import("../cache/stored-file.js").StoredFile} StoredFile */
 /** @typedef {{delete: () => void}} Deletable */
 /** @typedef {Deletable & {size: () => number, get: (index: number) => any}} CppVector */
 /** @typedef {Deletable & {dimensions: () => CppVector}} CppLayout */
@@ -211,7 +212,7 @@ export function listOf(vector) {
 export class LiteRtProgram {
   /**
    * @param {LiteRtHeap} heap
-   * @param {Uint8Array} model
+   * @param {Uint8Array | StoredFile} model
    * @param {number} threads At most; as many as are spare.
    */
   constructor(heap, model, threads) {
@@ -226,7 +227,9 @@ export class LiteRtProgram {
     try {
       // The weights stay where they are: the compiled model refers to them.
       held.pointer = heap.alloc(model.byteLength);
-      module.HEAPU8.set(model, held.pointer);
+      if (model instanceof Uint8Array) module.HEAPU8.set(model, held.pointer);
+      else model.copyTo(module.HEAPU8, held.pointer);
+      this.size = model.byteLength;
       const loaded = heap.guard(() => module.loadModel(environment, held.pointer, model.byteLength), "to load the model", "unsupported_model");
       this.model = loaded;
       held.objects.push(loaded);
@@ -244,6 +247,11 @@ export class LiteRtProgram {
       throw error;
     }
     forgotten.register(this, held, this);
+  }
+
+  /** @returns {Uint8Array} The file in the engine's memory: valid until that grows. */
+  get bytes() {
+    return this.heap.module.HEAPU8.subarray(this.held.pointer, this.held.pointer + this.size);
   }
 
   /**

@@ -18,6 +18,7 @@ import { TfliteFile } from "./tflite-file.js";
 /** @typedef {import("../tensors.js").NumberArray} NumberArray */
 /** @typedef {import("./litert-heap.js").LiteRtHeap} LiteRtHeap */
 /** @typedef {import("./litert-heap.js").CppBuffer} CppBuffer */
+/** @typedef {import("../cache/stored-file.js").StoredFile} StoredFile */
 /** @typedef {{program: LiteRtProgram, call: LiteRtCall | undefined, users: number, hasRun: boolean}} Entry */
 
 // Models compiled for shapes that a session keeps: each has its own copy of the weights.
@@ -27,7 +28,7 @@ const MAX_PROGRAMS = 2;
 export class LiteRtSession {
   /**
    * @param {LiteRtHeap} heap
-   * @param {Uint8Array} model The bytes of a `.tflite` file.
+   * @param {Uint8Array | StoredFile} model The bytes of a `.tflite` file.
    * @param {number} threads
    * @param {boolean} [keepsState] Whether hidden state stays from run to run; each run starts it over unless given.
    * @throws {InferError} `unsupported_model`: the engine cannot load it.
@@ -35,12 +36,13 @@ export class LiteRtSession {
   constructor(heap, model, threads, keepsState = false) {
     this.heap = heap;
     this.threads = threads;
-    this.file = new TfliteFile(model);
-    /** Whether the model keeps values of its own that no output shows. */
-    this.hasHiddenState = this.file.hasState;
     this.keepsState = keepsState;
+    const given = model instanceof Uint8Array ? new TfliteFile(model) : undefined;
     const first = new LiteRtProgram(heap, model, threads);
     try {
+      this.file = given ?? new TfliteFile(first.bytes);
+      /** Whether the model keeps values of its own that no output shows. */
+      this.hasHiddenState = this.file.hasState;
       const describe = (/** @type {"input" | "output"} */ side, /** @type {string[]} */ names) =>
         names.map((name, i) => specOf(heap, first, side, name, i));
       /** @type {TensorSpec[]} */
@@ -57,10 +59,10 @@ export class LiteRtSession {
     if (this.isFixed) {
       this.programs.set(this.keyOf(this.inputs.map((spec) => /** @type {number[]} */ (spec.shape))), entryOf(first));
       // The file is not needed to compile for other shapes: there are none. Another stream needs it.
-      this.file.bytes = this.hasHiddenState ? model.slice() : new Uint8Array();
+      this.file.bytes = this.hasHiddenState ? first.bytes.slice() : new Uint8Array();
     } else {
+      this.file = new TfliteFile(first.bytes.slice());
       first.close();
-      this.file = new TfliteFile(model.slice());
     }
   }
 

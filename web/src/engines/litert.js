@@ -82,7 +82,7 @@ export class LiteRtEngine {
   /**
    * Load a model.
    *
-   * @param {Uint8Array} model The bytes of a `.tflite` file.
+   * @param {Uint8Array | import("../cache/stored-file.js").StoredFile} model The bytes of a `.tflite` file.
    * @returns {LiteRtSession}
    * @throws {InferError} `unsupported_model`: the engine cannot load it.
    */

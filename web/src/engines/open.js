@@ -98,7 +98,8 @@ export async function startEngine(variant, device, settings, onProgress) {
     const asked = { webgpu: "WebGPU runs ONNX and TFLite", webnn: "WebNN runs ONNX" }[/** @type {string} */ (device)];
     const fallbacks = asked ? [`${device}: ${who} on wasm here; ${asked} variants`] : [];
     for (const said of fallbacks) console.warn(`edge-infer: ${said}`);
-    return opener(engine, (model) => engine.createSession(model), fallbacks);
+    const create = (/** @type {Uint8Array | StoredFile} */ model) => engine.createSession(/** @type {Uint8Array} */ (model));
+    return { ...opener(engine, create, fallbacks), openInPlace: variant.format === "tflite" ? async (model) => create(model) : undefined };
   }
   if (device === "webgpu" || device === "webnn") {
     const { WebGpuOpener } = await import("./ort-webgpu.js");

@@ -12,7 +12,8 @@ import { StagedBuffer } from "./staged-buffer.js";
 
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../tensors.js").DType} DType */
-/** @typedef {{dtype: DType, shape: number[], data: number}} Description */
+/** @typedef {{dtype: DType, shape: number[], data: number, array?: import("../tensors.js").NumberArray}} Description
+ *   `array` is over the data, where it stays in its place. */
 /** @typedef {{heap: import("./ort-heap.js").OrtHeap, handle: number, inputs: TensorSpec[], outputs: TensorSpec[],
  *   namePointers: Map<string, number>[]}} LoadedModel The session that a call is of. */
 
@@ -40,7 +41,7 @@ export class OrtCall {
     /** What `close` frees: memory, tensors, and the memory of tensors. @type {Held} */
     this.held = { heap: this.heap, pointers: [], handles: new Set(), owned: new Set() };
     forgotten.register(this, this.held, this);
-    /** @type {Map<string, {spec: TensorSpec, shape: number[], handle: number, data: number}>} */
+    /** @type {Map<string, {spec: TensorSpec, shape: number[], handle: number, bytes?: Uint8Array<SharedArrayBuffer>}>} */
     this.slots = new Map();
     /** The inputs that are fed by a tensor of the engine, each with its place. @type {number[]} */
     this.fedPlaces = [];
@@ -94,12 +95,14 @@ export class OrtCall {
         return;
       }
       checkShape(spec, shape);
-      const slot = { spec, shape: [...shape], handle: 0, data: 0 };
+      /** @type {{spec: TensorSpec, shape: number[], handle: number, bytes?: Uint8Array<SharedArrayBuffer>}} */
+      const slot = { spec, shape: [...shape], handle: 0 };
       this.slots.set(spec.name, slot);
       if (spec.dtype === "string") return;
       const bytes = nbytesOf(spec.dtype, shape);
-      slot.data = this.alloc(bytes);
-      slot.handle = heap.createTensor(spec.dtype, shape, slot.data, bytes);
+      const data = this.alloc(bytes);
+      slot.bytes = heap.view(data, bytes);
+      slot.handle = heap.createTensor(spec.dtype, shape, data, bytes);
       this.held.handles.add(slot.handle);
       heap.setWords(this.inValues + 4 * place, [slot.handle]);
     });
@@ -122,7 +125,7 @@ export class OrtCall {
       const data = this.alloc(bytes);
       const handle = heap.createTensor(dtype, fixed, data, bytes);
       this.held.handles.add(handle);
-      this.fixed[i] = { dtype, shape: fixed, data, handle };
+      this.fixed[i] = { dtype, shape: fixed, data, handle, array: arrayOver(dtype, heap.view(data, bytes)) };
     });
   }
 
@@ -131,11 +134,11 @@ export class OrtCall {
    * @returns {Uint8Array<SharedArrayBuffer>} The bytes of an input's buffer, to be written into.
    */
   slot(name) {
-    const slot = this.slots.get(name);
-    if (!slot || slot.spec.dtype === "string" || this.isClosed) {
+    const bytes = this.slots.get(name)?.bytes;
+    if (!bytes || this.isClosed) {
       throw new InferError(`Input \`${name}\` has no buffer in this call`, "input_error", { details: { input: name } });
     }
-    return this.heap.view(slot.data, nbytesOf(slot.spec.dtype, slot.shape));
+    return bytes;
   }
 
   /** @returns {Record<string, import("../tensors.js").NumberArray>} The input buffers as typed arrays, by name. */
@@ -305,8 +308,7 @@ export class OrtCall {
 
   /**
    * @param {number} index Of the outputs asked for.
-   * @returns {{dtype: DType, shape: number[], data: number, handle: number}} What the last run gave, or a fixed
-   *   output will be.
+   * @returns {Description & {handle: number}} What the last run gave, or a fixed output will be.
    */
   description(index) {
     const found = this.fixed[index] ?? this.given[index];
@@ -335,6 +337,15 @@ export class OrtCall {
 
   /**
    * @param {number} index Of the outputs asked for.
+   * @returns {import("../tensors.js").NumberArray} The output where it lies: valid until the next run.
+   */
+  array(index) {
+    const { dtype, array } = this.description(index);
+    return array ?? arrayOver(dtype, this.view(index));
+  }
+
+  /**
+   * @param {number} index Of the outputs asked for.
    * @returns {string[]} The elements of an output of strings.
    */
   strings(index) {
@@ -345,7 +356,7 @@ export class OrtCall {
   get outputs() {
     const at = (/** @type {number} */ i) => {
       const { dtype, shape } = this.description(i);
-      return { data: dtype === "string" ? this.strings(i) : arrayOver(dtype, this.view(i)), dtype, shape };
+      return { data: dtype === "string" ? this.strings(i) : this.array(i), dtype, shape };
     };
     const own = this.outputNames.map((name, i) => ({ name, i })).filter(({ i }) => !this.keeps[i] && !this.isPlaced[i]);
     return Object.fromEntries(own.map(({ name, i }) => [name, at(i)]));
@@ -383,9 +394,7 @@ export class OrtCall {
    */
   stage(buffer) {
     this.staged?.close();
-    const view = (/** @type {number} */ at, /** @type {DType} */ dtype, /** @type {number[]} */ shape) =>
-      this.heap.view(at, nbytesOf(dtype, shape));
-    const inputs = [...this.slots.values()].map(({ spec, shape, data }) => view(data, spec.dtype, shape));
+    const inputs = [...this.slots.values()].map(({ bytes }) => bytes ?? new Uint8Array(0));
     this.staged = new StagedBuffer(buffer, inputs, this.outputNames.map((_, i) => this.view(i)));
     this.staged.fill();
   }

@@ -1,7 +1,7 @@
 /** An ONNX model that onnxruntime-web's module has loaded: its inputs and outputs, and synchronous runs. */
 
 import { InferError } from "../errors.js";
-import { arrayOver, bytesOver, checkInputs, checkNames, dtypeOfCode } from "../tensors.js";
+import { bytesOver, checkInputs, checkNames, dtypeOfCode } from "../tensors.js";
 import { weightsApart } from "./onnx-weights.js";
 import { OrtCall } from "./ort-call.js";
 import { EngineTensor } from "./ort-heap.js";
@@ -42,6 +42,8 @@ const MAX_CALLS = 4;
 
 /** @type {string[]} */
 const NO_NAMES = [];
+/** @type {EngineTensor[]} */
+const NO_TENSORS = [];
 /** @type {Record<string, NumberArray | EngineTensor>} */
 const NOTHING = {};
 
@@ -117,9 +119,8 @@ export class OrtSession {
     if (into !== NOTHING || keep !== NO_NAMES) checkNames("Output", [...Object.keys(into), ...keep], this.outputs);
     const values = checkInputs(this.inputs, feeds, (value) => value instanceof EngineTensor);
     const shapes = values.map((checked) => checked && checked.shape);
-    const tensors = this.inputs.flatMap(({ name }, i) => (values[i] ? [] : [/** @type {EngineTensor} */ (feeds[name])]));
     const placed = into === NOTHING ? NO_NAMES : outputs.filter((name) => into[name] instanceof EngineTensor);
-    tensors.push(...placed.map((name) => /** @type {EngineTensor} */ (into[name])));
+    const tensors = placed.length || shapes.includes(null) ? this.tensorsOf(values, feeds, placed, into) : NO_TENSORS;
 
     const call = this.callFor(shapes, outputs, keep, placed);
     this.inputs.forEach(({ name }, i) => {
@@ -136,6 +137,18 @@ export class OrtSession {
       else results[name] = copyOut(call, i, name, /** @type {NumberArray | undefined} */ (into[name]), spare);
     });
     return results;
+  }
+
+  /**
+   * @param {unknown[]} values
+   * @param {Record<string, unknown>} feeds
+   * @param {string[]} placed
+   * @param {Record<string, unknown>} into
+   * @returns {EngineTensor[]} Those that inputs are fed by, then those that outputs are written into.
+   */
+  tensorsOf(values, feeds, placed, into) {
+    const fed = this.inputs.filter((_, i) => !values[i]).map(({ name }) => feeds[name]);
+    return /** @type {EngineTensor[]} */ ([...fed, ...placed.map((name) => into[name])]);
   }
 
   /**
@@ -211,13 +224,14 @@ export class OrtSession {
 function copyOut(call, index, name, target, spare) {
   const { dtype, shape } = call.description(index);
   if (dtype === "string") return { data: call.strings(index), dtype, shape };
-  const source = call.view(index);
+  const source = call.array(index);
   if (!target) {
     const found = spare.findIndex(({ byteLength }) => byteLength === source.byteLength);
-    const [buffer] = found < 0 ? [new ArrayBuffer(source.byteLength)] : spare.splice(found, 1);
-    const bytes = new Uint8Array(buffer);
-    bytes.set(source);
-    return { data: arrayOver(dtype, bytes), dtype, shape };
+    // A copy that is made of an array at once has no zeros written into it before.
+    if (found < 0) return { data: new (kindOf(source))(source), dtype, shape };
+    const data = new (kindOf(source))(spare.splice(found, 1)[0]);
+    data.set(/** @type {any} */ (source));
+    return { data, dtype, shape };
   }
   if (target.byteLength !== source.byteLength) {
     throw new InferError(
@@ -226,8 +240,13 @@ function copyOut(call, index, name, target, spare) {
       { details: { output: name, expected: source.byteLength, got: target.byteLength } },
     );
   }
-  bytesOver(target).set(source);
+  bytesOver(target).set(bytesOver(source));
   return { data: target, dtype, shape };
+}
+
+/** @param {NumberArray} array @returns {any} What makes arrays of its kind. */
+function kindOf(array) {
+  return array.constructor;
 }
 
 /**
@@ -290,7 +309,8 @@ function createSession(heap, model, options, isReserved) {
     const data = isReserved ? place : heap.alloc(size);
     if (!isReserved) {
       held.push(data);
-      copyTo(heap, data, model);
+      if (isInMemory(model)) module.HEAPU8.set(model, data);
+      else model.copyTo(module.HEAPU8, data);
     }
     const handle = module._OrtCreateSession(data, size, settings);
     if (handle === 0) throw explain(heap.error("The engine cannot load the model", "unsupported_model"));
@@ -305,16 +325,6 @@ function createSession(heap, model, options, isReserved) {
 /** @param {Uint8Array | StoredFile} model @returns {model is Uint8Array} */
 function isInMemory(model) {
   return model instanceof Uint8Array;
-}
-
-/**
- * @param {OrtHeap} heap
- * @param {number} data
- * @param {Uint8Array | StoredFile} model
- */
-function copyTo({ module }, data, model) {
-  const step = isInMemory(model) ? model.length : 2 ** 20;
-  for (let at = 0; at < model.length; at += step) module.HEAPU8.set(model.subarray(at, Math.min(at + step, model.length)), data + at);
 }
 
 /**

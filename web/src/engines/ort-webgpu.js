@@ -6,6 +6,7 @@
  */
 
 import { InferError } from "../errors.js";
+import { weightsApart } from "./onnx-weights.js";
 import { MISSING_HINT, importScript } from "./wasm-file.js";
 import { WebGpuSession, firstLine, warned } from "./ort-webgpu-session.js";
 
@@ -16,6 +17,8 @@ import { WebGpuSession, firstLine, warned } from "./ort-webgpu-session.js";
 /** @typedef {import("./ort-webgpu-session.js").Accelerator} Accelerator */
 
 const VERSION = "1.30.0";
+// Weights of so many bytes are read from the file where they are wanted.
+const APART_BYTES = 2 ** 20;
 // Files of onnxruntime-web, without their endings: the interface, and the wasm module that it drives.
 const JSPI = { script: "ort.jspi.min.mjs", module: "ort-wasm-simd-threaded.jspi", bytes: 16_758_545 };
 const ASYNCIFY = { script: "ort.webgpu.min.mjs", module: "ort-wasm-simd-threaded.asyncify", bytes: 26_781_914 };
@@ -231,11 +234,16 @@ async function createSession(ort, model, device, config) {
   const { context } = device;
   // What WebNN leaves would run on this build's CPU kernels, which are slower than the plain build's: all of a model, or none.
   const settings = context ? { ...config, "session.disable_cpu_ep_fallback": "1" } : config;
-  const session = await ort.InferenceSession.create(model, {
+  const options = {
     executionProviders: [context ? { name: "webnn", context } : { name: "webgpu", device }],
     logSeverityLevel: 4,
     extra: settings ? { session: nested(settings) } : undefined,
-  });
+  };
+  const create = (/** @type {Uint8Array} */ file, more = {}) => ort.InferenceSession.create(file, { ...options, ...more });
+  // Else the engine holds a copy of the whole file in its own memory, which never shrinks.
+  const apart = context ? undefined : weightsApart(model, APART_BYTES);
+  const whole = () => create(model); // it wants a value of such weights before it reads them, or the model is wrong
+  const session = apart ? await create(apart.graph, { externalData: [{ path: apart.name, data: model }] }).catch(whole) : await whole();
   for (const { name, isTensor } of [...session.inputMetadata, ...session.outputMetadata]) {
     if (isTensor) continue;
     await session.release();

@@ -6,6 +6,7 @@
 import { download, downloadBytes } from "../fetch/download.js";
 import { InferError } from "../errors.js";
 import { sharedEngine } from "./open.js";
+import { filesOf } from "./tar.js";
 
 /** @typedef {import("./open.js").EngineSettings} EngineSettings */
 /** @typedef {import("../fetch/download.js").OnProgress} OnProgress */
@@ -77,6 +78,9 @@ async def call(module, name, values):
     return await _answer(make)
 `;
 
+// So that a module is found which was written just now. `importlib.invalidate_caches()` imports `importlib.metadata`, for a second.
+const FORGET_FOLDERS = "import sys; sys.path_importer_cache.clear()";
+
 /** Python, ready to run. */
 export class Python {
   /** @param {Pyodide} pyodide */
@@ -122,7 +126,7 @@ export class Python {
     const folder = path.slice(0, Math.max(0, path.lastIndexOf("/")));
     if (folder) FS.mkdirTree(folder);
     FS.writeFile(path, data);
-    this.pyodide.runPython("import importlib; importlib.invalidate_caches()");
+    this.pyodide.runPython(FORGET_FOLDERS);
   }
 }
 
@@ -241,8 +245,21 @@ async function bootPyodide(folder, keeping, onProgress, onOutput) {
  * @param {"tar" | "wheel"} format
  */
 function unpack(pyodide, data, format) {
+  if (format === "wheel") {
+    pyodide.unpackArchive(data, format);
+    return;
+  }
+  // Python's own `tarfile` takes a seventh of a start.
   const folder = String(pyodide.runPython("import sysconfig; sysconfig.get_path('purelib')"));
-  pyodide.unpackArchive(data, format, format === "tar" ? { extractDir: folder } : {});
+  const made = new Set();
+  for (const [path, bytes] of filesOf(data)) {
+    const place = `${folder}/${path}`;
+    const parent = place.slice(0, place.lastIndexOf("/"));
+    if (!made.has(parent)) pyodide.FS.mkdirTree(parent);
+    made.add(parent);
+    pyodide.FS.writeFile(place, bytes);
+  }
+  pyodide.runPython(FORGET_FOLDERS);
 }
 
 /**

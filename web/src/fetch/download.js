@@ -92,7 +92,7 @@ export class StallTimer {
  */
 export async function download(url, { phase, total = 0, onProgress, hint = "", headers, type, fetcher = fetch, signal, stallMs, onCut }) {
   const place = new URL(url, globalThis.location?.href);
-  if (place.protocol === "file:") return new Response(await readFile(place));
+  if (place.protocol === "file:") return new Response(await readFile(place, hint));
   const asked = { phase, hint, headers, fetcher, signal, stallMs };
   /** @type {Body | undefined} */
   let body = await request(place, 0, asked);
@@ -235,9 +235,16 @@ function announced(response) {
 
 /**
  * @param {URL} url
+ * @param {string} hint What to do where it is missing.
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
+ * @throws {InferError} `fetch_error`: it is missing, as a server says it by its status 404.
  */
-async function readFile(url) {
+async function readFile(url, hint) {
   const fs = await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ NODE_FILES);
-  return new Uint8Array(await fs.readFile(url));
+  try {
+    return new Uint8Array(await fs.readFile(url));
+  } catch (cause) {
+    if (/** @type {any} */ (cause).code !== "ENOENT") throw cause;
+    throw new InferError(`There is no file ${url}`, "fetch_error", { hint, details: { url: url.href, status: 404 }, cause });
+  }
 }

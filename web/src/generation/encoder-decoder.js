@@ -32,6 +32,7 @@ import { Tokenizer } from "../tasks/text/tokenizer.js";
  * @property {number} [threads] Of the engine.
  * @property {string} [apiKey]
  * @property {boolean} keep Whether the files are kept for the next visit.
+ * @property {boolean} [selfTest] Whether it has to give the bundle's answers before it is handed over.
  */
 
 const KIND = "encoder-decoder/1";
@@ -96,7 +97,7 @@ export class SequenceModel {
    * @returns {Promise<SequenceModel>}
    * @throws {InferError} `unsupported`: the bundle is of another kind. `input_error`: there is no such variant.
    */
-  static async open({ url, root, variant: wanted, threads, apiKey, keep }, { onProgress, signal } = {}) {
+  static async open({ url, root, variant: wanted, threads, apiKey, keep, selfTest }, { onProgress, signal } = {}) {
     const store = keep && !url.startsWith("file:") ? await openStore() : undefined;
     const { manifest } = await openBundle(url, { signal, apiKey, store });
     const definition = sequenceDefinition(manifest);
@@ -117,8 +118,11 @@ export class SequenceModel {
       for (const session of sessions) session.close();
       throw error;
     }
+    const vectors = manifest.generate?.vectors;
+    const proof = selfTest && typeof vectors === "string" ? await read(vectors) : undefined;
     const pairs = (variants[1].state ?? []).filter(({ kind }) => kind === "pair");
-    return new SequenceModel(definition, manifest.task ?? "", chosen, new Tokenizer(tokenizer), sessions, new Map(pairs.map(({ out = "", in: into = "" }) => [out, into])));
+    const states = new Map(pairs.map(({ out = "", in: into = "" }) => [out, into]));
+    return Object.assign(new SequenceModel(definition, manifest.task ?? "", chosen, new Tokenizer(tokenizer), sessions, states), { proof, precision: variants[1].precision });
   }
 
   /**
@@ -137,6 +141,10 @@ export class SequenceModel {
     this.encoder = encoder;
     this.decoder = decoder;
     this.states = states;
+    /** Of the variant. */
+    this.precision = "";
+    /** The file of the bundle's answers, where it was asked for and is there. @type {Uint8Array | undefined} */
+    this.proof = undefined;
   }
 
   /**

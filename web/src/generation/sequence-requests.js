@@ -44,6 +44,10 @@ export class SequenceRequests {
     if (request.kind === "open-sequence") {
       const model = await SequenceModel.open(request.asked, { onProgress, signal });
       this.#model = model;
+      if (request.asked.selfTest) {
+        const { proveSequence } = await import("./sequence-vectors.js");
+        await proveSequence(model, model.proof, model.precision, giveWay);
+      }
       const { architecture, speech } = model.definition;
       return { task: model.task, architecture, variant: model.variant, rate: speech.rate ?? 0 };
     }

@@ -109,15 +109,8 @@ export class Recognizer {
    */
   async segments(sound, { language = null, task = "transcribe", hasTimes = false }, pause) {
     const [model, speech] = [this.#model, this.#speech];
-    this.#steps ??= this.#prepare();
-    const { resample, features: toFeatures } = await this.#steps;
-    const item = new Item({});
-    const { samples } = /** @type {Sound} */ (await resample(sound, item));
-    const isTimed = hasTimes || samples.length > speech.samples;
-    const padded = new Float32Array(Math.max(samples.length, speech.samples));
-    padded.set(samples);
-    const { data: features, shape } = await toFeatures({ samples: padded, rate: speech.rate }, item);
-    const count = shape[1];
+    const { features, count, isLong } = await this.#heard(sound);
+    const isTimed = hasTimes || isLong;
     /** @type {Segment[]} */
     const found = [];
     /** @type {number[]} */
@@ -128,7 +121,7 @@ export class Recognizer {
       let tokens;
       try {
         if (prompt.length === 0) prompt = this.#prompt(crossed, language, task, isTimed);
-        const rules = isTimed ? this.#timed : this.#plain;
+        const rules = isTimed ? this.#timed : this.plain;
         tokens = await model.tokens(crossed, prompt, model.definition.context - prompt.length, pause, rules.bind(this));
       } finally {
         model.forget(crossed);
@@ -142,9 +135,37 @@ export class Recognizer {
     return found;
   }
 
+  /**
+   * The language is English, or the first that the model knows: to hear it is no proof of the model.
+   *
+   * @param {Sound} sound
+   * @returns {Promise<{crossed: Crossed, prompt: number[]}>} What the encoder gives for a sound's first window, and the tokens before a
+   *   text without times.
+   */
+  async firstWindow(sound) {
+    const { languages, tasks, frames } = this.#speech;
+    const { features, count } = await this.#heard(sound);
+    const crossed = this.#model.encode({ input_features: this.#window(features, count, 0, Math.min(frames, count)) });
+    const [language = null] = languages.has("en") ? ["en"] : languages.keys();
+    const [task = "transcribe"] = tasks.has("transcribe") ? ["transcribe"] : tasks.keys();
+    return { crossed, prompt: this.#prompt(crossed, language, task, false) };
+  }
+
   /** @param {readonly number[]} tokens @returns {string} Their text, without times and special tokens. */
   text(tokens) {
     return this.#model.tokenizer.decode(tokens.filter((one) => one < this.#speech.noTimestamps));
+  }
+
+  /** @param {Sound} sound @returns {Promise<{features: Float32Array, count: number, isLong: boolean}>} Features [mels, count], of a window or more. */
+  async #heard(sound) {
+    this.#steps ??= this.#prepare();
+    const { resample, features: toFeatures } = await this.#steps;
+    const [speech, item] = [this.#speech, new Item({})];
+    const { samples } = /** @type {Sound} */ (await resample(sound, item));
+    const padded = new Float32Array(Math.max(samples.length, speech.samples));
+    padded.set(samples);
+    const { data, shape } = await toFeatures({ samples: padded, rate: speech.rate }, item);
+    return { features: data, count: shape[1], isLong: samples.length > speech.samples };
   }
 
   async #prepare() {
@@ -203,8 +224,8 @@ export class Recognizer {
     return [...languages.values()].reduce((best, one) => (logits[one] > logits[best] || (logits[one] === logits[best] && one < best) ? one : best));
   }
 
-  /** @param {Float32Array} logits @param {readonly number[]} tokens */
-  #plain(logits, tokens) {
+  /** Forbid the tokens that the bundle suppresses. @param {Float32Array} logits @param {readonly number[]} tokens */
+  plain(logits, tokens) {
     for (const one of this.#speech.suppressed) logits[one] = -Infinity;
     if (tokens.length === 0) for (const one of this.#speech.beginSuppressed) logits[one] = -Infinity;
   }
@@ -216,7 +237,7 @@ export class Recognizer {
    * @param {readonly number[]} tokens
    */
   #timed(logits, tokens) {
-    this.#plain(logits, tokens);
+    this.plain(logits, tokens);
     const { firstTime: first, noTimestamps, maxInitial } = this.#speech;
     const times = tokens.filter((one) => one >= first);
     const wasTime = (tokens.at(-1) ?? 0) >= first;

@@ -108,6 +108,7 @@ export class Team {
   #kernels;
   #place;
   #choices;
+  #isBroken = false;
 
   /**
    * @param {Kernels} kernels
@@ -152,6 +153,7 @@ export class Team {
 
   /** @returns {number} How many of them take part in the next token's batch; a worker that has not come is not counted. */
   get threads() {
+    if (this.#isBroken) return 1;
     const present = this.#kernels.decoder_team_present(this.#place);
     if (!this.#choices) return present;
     return present < this.most ? 1 : this.#choices[0].threads;
@@ -162,19 +164,37 @@ export class Team {
    *
    * @param {number} rows
    * @param {number[]} values Those of `decoder_run`.
+   * @throws {InferError} `execution_error`: a worker was ended while it computed; later batches are computed by one thread.
    */
   run(rows, values) {
     const kernels = this.#kernels;
-    if (!this.#choices) {
-      kernels.decoder_run_shared(this.#place, ...values);
+    if (this.#isBroken) {
+      kernels.decoder_run(...values);
+    } else if (!this.#choices) {
+      this.#together(values);
     } else if (kernels.decoder_team_present(this.#place) < this.most) {
       kernels.decoder_run(...values); // nothing is compared before all have come
     } else {
       const choice = this.#choices[Number(rows >= PROMPT_ROWS)];
       const start = performance.now();
       if (choice.threads === 1) kernels.decoder_run(...values);
-      else kernels.decoder_run_shared(this.#place, ...values);
+      else this.#together(values);
       choice.add((performance.now() - start) / rows);
+    }
+  }
+
+  /** @param {number[]} values Those of `decoder_run`. */
+  #together(values) {
+    try {
+      this.#kernels.decoder_run_shared(this.#place, ...values);
+    } catch (error) {
+      if (!(error instanceof WebAssembly.RuntimeError)) throw error;
+      this.#isBroken = true; // what is left of the worker's part is computed by nobody
+      this.close();
+      throw new InferError("A worker of the decoder was ended while it computed", "execution_error", {
+        hint: "ask again: one thread computes from here on",
+        cause: error,
+      });
     }
   }
 

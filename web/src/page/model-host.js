@@ -7,7 +7,6 @@ import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../bun
 import { transferable } from "./protocol.js";
 import { openStore } from "../cache/store.js";
 import { madeUpInputs } from "../tensors.js";
-import { requireGolden } from "../bundle/golden.js";
 import { place, traffic, unknownRequest } from "./worker-loop.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
@@ -240,7 +239,7 @@ async function withEngine({ backend, device = "auto", settings }, variant, bring
   /** @type {import("../bundle/bundle.js").FetchedBundle | undefined} */
   let bundle;
   try {
-    const readsInPlace = (/** @type {import("../bundle/bundle.js").Variant} */ { format }) => format === "onnx" && !isAccelerated;
+    const readsInPlace = (/** @type {import("../bundle/bundle.js").Variant} */ { format }) => format !== "compiled" && !isAccelerated;
     bundle = await bring({ variant, backend, formats, precisions, onChosen, readsInPlace });
     const opener = await /** @type {Promise<Opener>} */ (/** @type {unknown} */ (starting));
     signal?.throwIfAborted();
@@ -301,7 +300,10 @@ async function start(opener, bundle, number, { wanted, selfTest, provesItself, t
     if (selfTest && !examples?.length) {
       throw new InferError(`\`${name}\` has no golden examples to test itself with`, "input_error", { hint: "edge-infer convert model.onnx -o model.bundle" });
     }
-    if ((selfTest || provesItself) && examples?.length) await requireGolden(session, examples, variant);
+    if ((selfTest || provesItself) && examples?.length) {
+      const { requireGolden } = await import("../bundle/golden.js");
+      await requireGolden(session, examples, variant);
+    }
     signal?.throwIfAborted();
   } catch (error) {
     await session.close();

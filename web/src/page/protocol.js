@@ -114,8 +114,11 @@
  * @property {Report} report
  */
 
+// Copying fewer bytes is cheaper than moving them.
+const MOVED_BYTES = 4096;
+
 /**
- * List the buffers of a message that may be moved instead of copied.
+ * List the buffers of a message that are better moved than copied.
  *
  * @param {Record<string, unknown>} values Tensors, or what `Session.run` takes as inputs.
  * @returns {ArrayBuffer[]}
@@ -124,7 +127,7 @@ export function transferable(values) {
   const buffers = new Set();
   for (const value of Object.values(values)) {
     const data = dataOf(value);
-    if (ArrayBuffer.isView(data) && data.buffer instanceof ArrayBuffer) buffers.add(data.buffer);
+    if (ArrayBuffer.isView(data) && data.buffer instanceof ArrayBuffer && data.buffer.byteLength >= MOVED_BYTES) buffers.add(data.buffer);
   }
   return [...buffers];
 }

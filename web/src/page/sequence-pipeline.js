@@ -14,7 +14,7 @@ import { hasWorkers } from "./start-worker.js";
 const SPEECH = "automatic-speech-recognition";
 /** By task of texts, what transformers calls the answer. @type {Record<string, string>} */
 const TEXTS = { "text2text-generation": "generated_text", summarization: "summary_text", translation: "translation_text" };
-const TAKEN = ["apiKey", "keep", "onProgress", "root", "signal", "threads", "variant"];
+const TAKEN = ["apiKey", "keep", "onProgress", "root", "selfTest", "signal", "threads", "variant"];
 const HEARING = ["language", "task", "return_timestamps", "sampling_rate", "signal"];
 const READING = ["max_tokens", "signal"];
 const MOST_TOKENS = 1_000_000;
@@ -25,10 +25,11 @@ export const SEQUENCE_TASKS = [SPEECH, ...Object.keys(TEXTS)];
 /**
  * @param {string} url
  * @param {string | undefined} task The task that is wanted; what the bundle is for unless given.
- * @param {Record<string, any> & {root: string}} options `variant`, `threads` and what `load` takes of fetching; `device` and
+ * @param {Record<string, any> & {root: string}} options `variant`, `threads`, `selfTest` and what `load` takes of fetching; `device` and
  *   `backend` may say what is so in any case.
  * @returns {Promise<SequencePipeline>} Give it a sound or a text, or a list of them, and the arguments of the task.
- * @throws {InferError} `input_error`: the bundle is for another task, or an option is not of these.
+ * @throws {InferError} `input_error`: the bundle is for another task, or an option is not of these. `execution_error`: with
+ *   `selfTest` an answer differs from the bundle's.
  */
 export async function sequencePipeline(url, task, options) {
   for (const [name, value] of Object.entries(options)) {
@@ -38,7 +39,7 @@ export async function sequencePipeline(url, task, options) {
       throw new InferError(`a model with an encoder and a decoder is opened without \`${name}\``, "input_error", { hint: `it takes ${TAKEN.join(", ")}` });
     }
   }
-  const { variant, threads, apiKey, keep = true, root, onProgress, signal } = options;
+  const { variant, threads, apiKey, keep = true, root, selfTest, onProgress, signal } = options;
   const isAlone = !hasWorkers();
   /** @type {Client} */
   const client = isAlone
@@ -46,7 +47,7 @@ export async function sequencePipeline(url, task, options) {
     : new WorkerClient("edge-infer generation", { script: "generation-worker.js", root });
   try {
     /** @type {SequenceFacts} */
-    const facts = await client.request({ kind: "open-sequence", asked: { url, root, variant, threads, apiKey, keep } }, { onProgress, signal });
+    const facts = await client.request({ kind: "open-sequence", asked: { url, root, variant, threads, apiKey, keep, selfTest } }, { onProgress, signal });
     const isFit = task === undefined || task === facts.task || (task in TEXTS && facts.task in TEXTS);
     if (!isFit) throw new InferError(`the bundle is for ${facts.task}, not for ${task}`, "input_error", { hint: `pipeline("${facts.task}", url)` });
     return pipelineOf(client, { ...facts, thread: isAlone ? "own" : "worker" }, task ?? facts.task);

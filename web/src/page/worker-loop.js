@@ -27,15 +27,16 @@ export function answerRequests(handle, spared = () => []) {
     for (const url of urls) told.add(url);
     if (urls.length) post({ kind: "resources", urls });
   };
-  /** What gives up a request that is worked on or waits. @type {Map<number, AbortController>} */
+  /** What gives up a request that is worked on or waits; a run is not given up once it is here. @type {Map<number, AbortController>} */
   const aborts = new Map();
+  const never = new AbortController().signal;
   // Requests wait for the one before: a load and a run of the same engine must not interleave.
   let last = Promise.resolve();
 
   /** @param {Request} request */
   const respond = async (request) => {
     const { id } = request;
-    const { signal } = /** @type {AbortController} */ (aborts.get(id));
+    const signal = aborts.get(id)?.signal ?? never;
     try {
       signal.throwIfAborted();
       const [value, moved] = request.kind === "resources" ? [null, []] : await handle(request, signal, (progress) => post({ kind: "progress", id, progress }));
@@ -54,7 +55,7 @@ export function answerRequests(handle, spared = () => []) {
       aborts.get(request.target)?.abort();
       return;
     }
-    aborts.set(request.id, new AbortController());
+    if (request.kind !== "run") aborts.set(request.id, new AbortController()); // which takes longer than a small run
     last = last.then(() => respond(request));
   };
   post({ kind: "ready" });

@@ -76,10 +76,30 @@ export class Place {
 
   /**
    * @param {number} index
-   * @returns {string} The name of a class; `LABEL_3` where the bundle has none, as transformers writes it.
+   * @returns {string} The name of a class; `LABEL_3` where the bundle has no labels, as transformers writes it.
+   * @throws {InferError} `bundle_error`: it has labels, and none for this class.
    */
   label(index) {
-    return this.labels[index] ?? `LABEL_${index}`;
+    if (!this.labels.length) return `LABEL_${index}`;
+    if (this.labels[index] === undefined) throw this.#misfit(`the model found class ${index}`);
+    return this.labels[index];
+  }
+
+  /**
+   * Refuse labels that are not one for each class of the model; none at all are right.
+   *
+   * @param {number} classes
+   * @throws {InferError} `bundle_error`: there are more of them, or fewer.
+   */
+  checkLabels(classes) {
+    if (this.labels.length && this.labels.length !== classes) throw this.#misfit(`the model gives ${classes} scores`);
+  }
+
+  /** @param {string} said */
+  #misfit(said) {
+    return new InferError(`${said}, and the bundle has ${this.labels.length} labels`, "bundle_error", {
+      hint: "edge-infer convert ... --labels FILE, a name for each class",
+    });
   }
 }
 

@@ -136,7 +136,7 @@ function inCharacters(answer, value) {
 }
 
 /** @param {Record<string, any>} raw @returns {any} The raw input of a case. */
-function made({ image, sound, ...more }) {
+export function made({ image, sound, ...more }) {
   if (isObject(image)) return madeImage(whole(image, "seed", MAX_SIDE), whole(image, "width", MAX_SIDE), whole(image, "height", MAX_SIDE));
   if (isObject(sound)) {
     const rate = whole(sound, "rate", MAX_RATE);

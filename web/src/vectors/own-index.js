@@ -45,22 +45,40 @@ export class OwnIndex {
    *
    * @param {OwnFolder} folder
    * @param {Embedder} embedder
-   * @returns {Promise<OwnIndex>} Empty where what was kept was made by another model, or is damaged.
+   * @param {{renew?: boolean, onRenewed?: (done: number, total: number) => void}} [options] `renew` embeds the pieces of another model anew, and
+   *   begins empty where what was kept is damaged; `onRenewed` is told how many pieces are done.
+   * @returns {Promise<OwnIndex>}
+   * @throws {InferError} `unsupported`: another model made what was kept. `integrity_error`, `bundle_error`: it is damaged. It stays as it is.
    */
-  static async open(folder, embedder) {
+  static async open(folder, embedder, { renew = false, onRenewed } = {}) {
     const { embedding, dimension } = embedder;
-    /** @type {Catalogue} */
-    const fresh = { metric: "cosine", dimension, rows: "int8", words: true, embedding, next_id: 0, segments: [], deleted: null };
     const embed = async (/** @type {string} */ text) => (await embedder.embed([text]))[0];
+    const fresh = () => new SearchIndex({ metric: "cosine", dimension, rows: "int8", words: true, embedding, next_id: 0, segments: [], deleted: null }, [], [], embed);
     return folder.alone(async () => {
+      /** @type {SearchIndex | null} */
+      let kept = null;
       try {
-        const kept = await SearchIndex.read((path) => folder.read(path), embed);
-        if (kept && isOf(kept.catalogue, embedder)) return new OwnIndex(folder, embedder, kept);
+        kept = await SearchIndex.read((path) => folder.read(path), embed);
       } catch (error) {
         if (!(error instanceof InferError)) throw error;
+        if (!renew) throw new InferError(error.message, error.code, { ...error, hint: "ownIndex(name, { model, renew: true }) begins it anew", details: { isKept: true } });
+        await folder.clear();
       }
-      await folder.clear();
-      return new OwnIndex(folder, embedder, new SearchIndex(fresh, [], [], embed));
+      const own = new OwnIndex(folder, embedder, kept ?? fresh());
+      if (!kept || isOf(kept.catalogue, embedder)) return own;
+      if (!renew) {
+        const { name, revision } = kept.catalogue.embedding ?? {};
+        throw new InferError(`what is kept was made by revision ${shortly(revision)} of ${name ?? "another model"}, and this is ${shortly(embedding.revision)} of ${embedding.name}`, "unsupported", {
+          hint: "ownIndex(name, { model, renew: true }) embeds its documents anew",
+          details: { isKept: true },
+        });
+      }
+      const [rows, old] = [own.#rows(), filesOf(kept.catalogue)];
+      own.index = fresh();
+      const pieces = rows.map(({ text, metadata }) => /** @type {Piece} */ ({ text: text ?? "", metadata }));
+      let done = 0;
+      await own.#replace(pieces.map((_, i) => i), await own.#vectors(pieces, (count) => onRenewed?.((done += count), pieces.length)), pieces, old);
+      return own;
     });
   }
 
@@ -138,7 +156,7 @@ export class OwnIndex {
     if (new TextDecoder().decode(bytes) === documentOf(this.index.catalogue)) return;
     const kept = await SearchIndex.read((path) => this.folder.read(path), this.index.embed);
     if (!kept || !isOf(kept.catalogue, this.embedder)) {
-      throw new InferError("another page made this index anew by another model", "unsupported", { hint: "open it again: ownIndex(name, { model })" });
+      throw new InferError("another page made this index anew by another model", "unsupported", { hint: "open it again: ownIndex(name, { model, renew: true })" });
     }
     this.index = kept;
   }
@@ -183,22 +201,31 @@ export class OwnIndex {
     let done = pieces.length - fresh.length;
     for (let start = 0; start < fresh.length; start += SEGMENT) {
       const part = fresh.slice(start, start + SEGMENT);
-      const prefix = this.embedder.embedding.document_prefix ?? "";
-      // Texts of about one length run together.
-      const order = part.map((_, i) => i).sort((one, other) => part[one].text.length - part[other].text.length);
-      const vectors = new Array(part.length);
-      for (let at = 0; at < order.length; at += STEP) {
-        signal?.throwIfAborted();
-        const some = order.slice(at, at + STEP);
-        const found = await this.embedder.embed(some.map((i) => prefix + part[i].text));
-        some.forEach((i, n) => (vectors[i] = found[n]));
-        done += some.length;
-        onProgress?.(done, pieces.length);
-      }
-      await this.#append(vectors, part);
+      await this.#append(await this.#vectors(part, (count) => onProgress?.((done += count), pieces.length), signal), part);
     }
     if (this.index.segments.length > MOST_SEGMENTS) await this.#compact();
     return { added: fresh.length, kept: pieces.length - fresh.length, removed };
+  }
+
+  /**
+   * @param {Piece[]} pieces
+   * @param {(count: number) => void} [onDone]
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<ArrayLike<number>[]>}
+   */
+  async #vectors(pieces, onDone, signal) {
+    const prefix = this.embedder.embedding.document_prefix ?? "";
+    // Texts of about one length run together.
+    const order = pieces.map((_, i) => i).sort((one, other) => pieces[one].text.length - pieces[other].text.length);
+    const vectors = new Array(pieces.length);
+    for (let at = 0; at < order.length; at += STEP) {
+      signal?.throwIfAborted();
+      const some = order.slice(at, at + STEP);
+      const found = await this.embedder.embed(some.map((i) => prefix + pieces[i].text));
+      some.forEach((i, n) => (vectors[i] = found[n]));
+      onDone?.(some.length);
+    }
+    return vectors;
   }
 
   /** @param {ArrayLike<number>[]} vectors @param {Piece[]} pieces */
@@ -237,12 +264,24 @@ export class OwnIndex {
   async #compact() {
     const { catalogue, segments } = this.index;
     const rows = this.#rows();
-    const old = [...catalogue.segments, ...(catalogue.deleted ? [catalogue.deleted] : [])];
     const vectors = rows.map(({ place, row }) => segments[place].decoded(row));
     const ids = rows.map(({ place, row }) => segments[place].id(row));
-    const bytes = writeSegment(catalogue, ids, vectors, rows.map(({ text, metadata }) => ({ text, metadata })));
-    const entry = await this.#file("segments", bytes, rows.length);
-    const next = { ...catalogue, segments: [entry], deleted: null };
+    await this.#replace(ids, vectors, rows.map(({ text, metadata }) => ({ text, metadata })), filesOf(catalogue));
+  }
+
+  /**
+   * Let one segment stand for all that were there.
+   *
+   * @param {number[]} ids
+   * @param {ArrayLike<number>[]} vectors
+   * @param {{text: string | null, metadata: Record<string, any>}[]} pieces
+   * @param {FileEntry[]} old
+   */
+  async #replace(ids, vectors, pieces, old) {
+    const { catalogue } = this.index;
+    const bytes = writeSegment(catalogue, ids, vectors, pieces);
+    const entry = await this.#file("segments", bytes, pieces.length);
+    const next = { ...catalogue, next_id: Math.max(catalogue.next_id, pieces.length), segments: [entry], deleted: null };
     await this.#commit(next, [new Segment(bytes, entry, next, await kernels())], [null]);
     for (const { path } of old) if (path !== entry.path) await this.folder.remove(path);
   }
@@ -265,6 +304,16 @@ export class OwnIndex {
 /** @param {Catalogue} catalogue @returns {string} The text of `index.json`. */
 function documentOf(catalogue) {
   return `${JSON.stringify({ format: "edge-infer-index", version: 1, ...catalogue }, null, 1)}\n`;
+}
+
+/** @param {Catalogue} catalogue @returns {FileEntry[]} */
+function filesOf({ segments, deleted }) {
+  return deleted ? [...segments, deleted] : segments;
+}
+
+/** @param {string | undefined} revision */
+function shortly(revision) {
+  return revision ? revision.slice(0, 12) : "unknown";
 }
 
 /** @param {Catalogue} catalogue @param {Embedder} embedder @returns {boolean} Whether an index was made by this model. */

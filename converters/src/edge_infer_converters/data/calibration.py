@@ -21,6 +21,7 @@ from edge_infer.tensors.drawn import CYCLE, can_draw, draw
 from edge_infer.tensors.dtypes import DType
 from edge_infer_converters.data.folders import LABELS, read_folder
 from edge_infer_converters.data.functions import import_function
+from edge_infer_converters.data.told_values import told_values
 
 if TYPE_CHECKING:
     import os
@@ -93,6 +94,14 @@ class CalibrationSet:
         calls, starts = self.calls[:count], self.starts[:count]
         return CalibrationSet(calls, classes, self.origin, self.sha256, starts, detections)
 
+    def spread(self, count: int) -> CalibrationSet:
+        """Return some calls without labels, evenly spread over all of them: data are often sorted by class."""
+        if count >= len(self.calls):
+            return self
+        places = [len(self.calls) * i // count for i in range(count)]
+        starts = tuple(self.starts[place] for place in places) if self.starts else ()
+        return CalibrationSet(tuple(self.calls[place] for place in places), None, self.origin, self.sha256, starts)
+
 
 def random_set(
     specs: Sequence[TensorSpec],
@@ -103,7 +112,8 @@ def random_set(
     """Draw inputs from the specs; the same specs always give the same inputs.
 
     Floats are normal with deviation 1; 8-bit integers span their range; other integers are 0 or 1, which every
-    vocabulary and mask takes; a free first dimension is 1, and so is every other dimension of its name.
+    vocabulary and mask takes; a free first dimension is 1, and so is every other dimension of its name. What an input
+    tells by its name is not drawn (`told_values`).
 
     Args:
         specs: The model's inputs.
@@ -118,25 +128,35 @@ def random_set(
                 is_inner = axis < len(spec.shape) - 1 and inner_size is not None
                 sizes[dim] = 1 if axis == 0 else inner_size if is_inner and inner_size is not None else free_size
     shapes = {spec.name: tuple(dim if isinstance(dim, int) else sizes[dim] for dim in spec.shape) for spec in specs}
+    told = told_values(specs, shapes)
     starts: list[dict[str, int]] = []
     place = 0
     for _ in range(RANDOM_CALLS):
         starts.append({})
         for spec in specs:
-            starts[-1][spec.name] = place % CYCLE if can_draw(spec.dtype) else -1
+            is_drawn = can_draw(spec.dtype) and spec.name not in told
+            starts[-1][spec.name] = place % CYCLE if is_drawn else -1
             place += prod(shapes[spec.name])  # each input goes on where the last one ended
-    calls = tuple({spec.name: _draw(spec, shapes[spec.name], one[spec.name]) for spec in specs} for one in starts)
+    calls = tuple(
+        {spec.name: _draw(spec, shapes[spec.name], one[spec.name], told.get(spec.name)) for spec in specs}
+        for one in starts
+    )
     return CalibrationSet(calls, None, RANDOM, starts=tuple(starts))
 
 
 def random_set_that_runs(
-    specs: Sequence[TensorSpec], run: Callable[[Feeds], object], known: Mapping[str, int] | None = None
+    specs: Sequence[TensorSpec],
+    run: Callable[[Feeds], Mapping[str, np.ndarray] | None],
+    known: Mapping[str, int] | None = None,
 ) -> CalibrationSet:
     """Draw inputs with which a model runs: free dimensions have limits that no spec tells.
 
+    Sizes with which an output is empty, 0 everywhere or not finite are taken only where it is so with all: they show
+    nothing of it.
+
     Args:
         specs: The model's inputs.
-        run: Runs it once.
+        run: Runs it once; gives its outputs, or None where they do not matter.
         known: The sizes of free dimensions by name, where they are known.
 
     Raises:
@@ -144,22 +164,32 @@ def random_set_that_runs(
     """
     is_free = any(isinstance(dim, str) for spec in specs for dim in spec.shape[1:])
     failure: ConversionError | None = None
+    blank: CalibrationSet | None = None
     # A state may have its batch as a free dimension of no name, between layers and width: 1 at last.
     sizes = [(size, inner) for inner in (None, 1) for size in RANDOM_SIZES] if is_free else [(RANDOM_SIZES[0], None)]
-    if len(specs) == 1 and len(specs[0].shape) == 2 and isinstance(specs[0].shape[1], str):
+    wide = [spec for spec in specs if len(spec.shape) > 1]
+    if len(wide) == 1 and len(wide[0].shape) == 2 and isinstance(wide[0].shape[1], str):
         sizes.append((_SOUND_SIZE, None))
     for size, inner in sizes:
         drawn = random_set(specs, size, inner, known)
         try:
-            run(drawn.calls[0])
+            outputs = run(drawn.calls[0])
         except ConversionError as error:
             failure = error
             continue
-        return drawn
+        if outputs is None or all(map(_shows, outputs.values())):
+            return drawn
+        blank = blank or drawn
+    if blank is not None:
+        return blank
     raise ConversionError(
         f"The model does not run on random inputs: {failure.message if failure else 'there are none'}",
-        hint="give it real ones: --calibration FILE.npz",
+        hint=f"give it real ones: --calibration FILE.npz, with an array for each of {', '.join(map(str, specs))}",
     ) from failure
+
+
+def _shows(output: np.ndarray) -> bool:
+    return bool(output.any()) and (output.dtype.kind != "f" or bool(np.isfinite(output).all()))
 
 
 def rows_of(examples: Mapping[str, np.ndarray]) -> CalibrationSet:
@@ -382,7 +412,9 @@ def _rows(spec: TensorSpec) -> int:
     return first if isinstance(first, int) and first > 0 else 1
 
 
-def _draw(spec: TensorSpec, shape: tuple[int, ...], start: int) -> np.ndarray:
+def _draw(spec: TensorSpec, shape: tuple[int, ...], start: int, told: int | None) -> np.ndarray:
+    if told is not None:
+        return np.full(shape, told, str(spec.dtype))
     if spec.dtype is DType.STRING:
         return np.array([f"text {i}" for i in range(prod(shape))], dtype=object).reshape(shape)
     return np.array(np.frombuffer(draw(spec.dtype, shape, start).data(), str(spec.dtype)).reshape(shape))

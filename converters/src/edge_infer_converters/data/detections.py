@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from edge_infer_converters.data.objects import Truth
 
 DETECTION_TASKS = ("object-detection", "keypoint-detection")
-#: Precision is measured at all recalls, so that detections of low scores count too.
+#: Average precision counts detections of low scores too: those above this one, or above the steps' own threshold where
+#: that is lower.
 LEAST_SCORE = 0.01
 
 

@@ -34,16 +34,19 @@ def reference_outputs(
     """
     outputs: list[Outputs] = []
     nbytes = 0
-    for call in data.calls:
-        outputs.append(run(call))
-        nbytes += sum(value.nbytes for value in outputs[-1].values())
-        if nbytes >= MAX_BYTES and len(outputs) < len(data.calls):
-            reporter.warn(
-                f"Measured on the first {len(outputs)} of {data}: the outputs, which are kept to compare with, take "
-                f"{nbytes / 1e6:.0f} MB",
-                "",
-            )
-            break
+    with reporter.progress(f"Running the source on {data}", len(data.calls)) as advance:
+        for call in data.calls:
+            outputs.append(run(call))
+            advance(1)
+            nbytes += sum(value.nbytes for value in outputs[-1].values())
+            if nbytes >= MAX_BYTES:
+                break
+    if len(outputs) < len(data.calls):
+        reporter.warn(
+            f"Measured on the first {len(outputs)} of {data}: the outputs, which are kept to compare with, take "
+            f"{nbytes / 1e6:.0f} MB",
+            "",
+        )
     return data.first(len(outputs)), outputs
 
 

@@ -206,9 +206,10 @@ def _translated(name: str) -> Iterator[None]:
         yield
     except (RuntimeError, ValueError) as error:
         why = str(error).strip().partition("\n")[0][:200]
+        is_micro = name == "TFLite Micro"
         raise UnsupportedModel(
             f"{name}, with which a compiled model is compared, does not run the file: {why}",
-            hint="look at the file with `edge-infer info MODEL.tflite`",
+            hint="--rounding reference" if is_micro else "look at the file with `edge-infer info MODEL.tflite`",
         ) from error
 
 

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edge_infer.errors import ConversionError
 from edge_infer_converters.data.reference_outputs import decibels, noise
-from edge_infer_converters.engine import fast_session
+from edge_infer_converters.engine import fast_session, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from edge_infer.platform.cpu import Processor
+
+    Outputs = Mapping[str, np.ndarray]
 
 #: From how many dB on a gap is worth a warning.
 MIN_GAP_DB = 1.0
@@ -49,12 +52,7 @@ class Saturation(NamedTuple):
         return {"precise_sqnr_db": shown[0], "plain_sqnr_db": shown[1], "can_be_seen_here": self.can_be_seen}
 
 
-def measure(
-    file: Path,
-    calls: Sequence[Mapping[str, np.ndarray]],
-    references: Sequence[Mapping[str, np.ndarray]],
-    processor: Processor,
-) -> Saturation:
+def measure(file: Path, calls: Sequence[Outputs], references: Sequence[Outputs], processor: Processor) -> Saturation:
     """Run a file in both modes.
 
     Args:
@@ -62,12 +60,20 @@ def measure(
         calls: The inputs.
         references: The source's outputs for these.
         processor: What runs it.
+
+    Raises:
+        ConversionError: ONNX Runtime does not run the file in one of the modes.
     """
-    figures = []
-    for mode in (True, False):
-        session = fast_session(str(file), precise=mode)
-        names = list(references[0])
-        results = [dict(zip(names, map(np.asarray, session.run(names, dict(call))), strict=True)) for call in calls]
-        figures.append(decibels(noise(references, results)))
+    names = list(references[0])
+    figures = [decibels(noise(references, _run(file, calls, names, precise=mode))) for mode in (True, False)]
     is_x86 = "avx2" in processor.features or "avx512f" in processor.features
     return Saturation(figures[0], figures[1], is_x86 and not processor.has_dot_product)
+
+
+def _run(file: Path, calls: Sequence[Outputs], names: list[str], *, precise: bool) -> list[Outputs]:
+    try:
+        session = fast_session(str(file), precise=precise)
+        results = [session.run(names, dict(call)) for call in calls]
+    except Exception as error:  # ONNX Runtime's classes have no base of their own
+        raise ConversionError(f"ONNX Runtime does not run it: {first_line(error)}") from error
+    return [dict(zip(names, map(np.asarray, one), strict=True)) for one in results]

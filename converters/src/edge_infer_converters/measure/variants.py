@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.errors import BackendError, ExecutionError
+from edge_infer.errors import BackendError, ConversionError, ExecutionError
 from edge_infer.platform.cpu import read_processor
 from edge_infer.runtime.selection import exact_engine
 from edge_infer_converters.measure import latency, saturation
@@ -110,12 +110,13 @@ class Bench:
             try:
                 if variant.id in fatal:
                     raise ExecutionError(f"{exact_engine(variant.format)} crashes on it")
-                quality = measure_quality(
-                    *(self._folder, variant, self._data, judge.references),
-                    *(judge.metric, judge.budget, self._own),
-                    is_source=variant.id == own_file,
-                    vectors=judge.vectors,
-                )
+                with self._reporter.progress(f"Measuring {variant.id} on {self._data}", None):
+                    quality = measure_quality(
+                        *(self._folder, variant, self._data, judge.references),
+                        *(judge.metric, judge.budget, self._own),
+                        is_source=variant.id == own_file,
+                        vectors=judge.vectors,
+                    )
             except BackendError as error:
                 failed.append((variant, error))
                 continue
@@ -155,7 +156,11 @@ class Bench:
         if variant.format != "onnx" or variant.precision != "int8":
             return None
         calls, references = self._data.calls[: self._golden], self._judge.references[: self._golden]
-        found = saturation.measure(self._folder / variant.file, calls, references, read_processor())
+        try:
+            found = saturation.measure(self._folder / variant.file, calls, references, read_processor())
+        except ConversionError as error:
+            self._reporter.warn(f"{variant.id}: its loss by saturation was not measured: {error.message}", "")
+            return None
         if found.gap_db >= saturation.MIN_GAP_DB:
             self._reporter.warn(
                 f"{variant.id} loses {found.gap_db:.1f} dB by saturation on x86 CPUs without VNNI, such as this one, "

@@ -24,7 +24,15 @@ from edge_infer_converters.passes.clean_up import clean_up
 from edge_infer_converters.passes.correct_biases import correct_biases
 from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.passes.fold_constants import fold_constants
-from edge_infer_converters.passes.graphs import FreshNames, drop_stored_shapes, drop_unread_tensors, names_in, opset_of
+from edge_infer_converters.passes.graphs import (
+    FreshNames,
+    drop_stored_shapes,
+    drop_unread_tensors,
+    graphs_of,
+    names_in,
+    opset_of,
+    subgraphs_of,
+)
 from edge_infer_converters.passes.ranges import activation_ranges
 from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.small_constants import halve, share_scalars
@@ -33,9 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer_converters.passes.weights_in_files import WeightsInFiles
-
-#: What a backend must be told so that an int8 variant gives the same numbers everywhere.
-ENGINE_OPTIONS = {"onnxruntime": {"session.x64quantprecision": "1"}}
 
 # The first operator set whose QuantizeLinear has a scale for each channel.
 _PER_CHANNEL_OPSET = 13
@@ -117,6 +122,31 @@ def is_quantizable(model: onnx.ModelProto) -> bool:
     graph = fold_constants(model).graph
     constants = {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
     return any(node.op_type in _WEIGHTED and constants & set(node.input) for node in graph.node)
+
+
+def why_not_quantizable(model: onnx.ModelProto) -> ConversionError:
+    """Say of a model that is not quantizable that it has no such operator, or that they are in branches."""
+    conditions = {
+        node.input[0]
+        for node in model.graph.node
+        if node.op_type == "If"
+        and any(
+            inner.op_type in _WEIGHTED for part in subgraphs_of(node) for one in graphs_of(part) for inner in one.node
+        )
+    }
+    if not conditions:
+        return ConversionError(
+            "The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)", hint="--precision fp16"
+        )
+    read = set(conditions)
+    for node in reversed(model.graph.node):  # they are sorted: what makes a value stands before what reads it
+        if read & set(node.output):
+            read.update(node.input)
+    asked = [value.name for value in model.graph.input if value.name in read]
+    hint = f"--bind {asked[0]}=VALUE, where you always give the same one" if asked else "--precision fp16"
+    return ConversionError(
+        "The operators with weights are in the branches of an `If`, for which no int8 is written", hint=hint
+    )
 
 
 def prepare(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] | WeightsInFiles = ()) -> onnx.ModelProto:

@@ -176,6 +176,13 @@ def read_apart(model: onnx.ModelProto, folder: Path, name: str) -> WeightsInFile
         offset = int(entries.get("offset") or 0) if (entries.get("offset") or "0").isdecimal() else -1
         held = sizes.setdefault(file, file.stat().st_size)
         size = nbytes_in_files(tensor)
+        told = entries.get("length") or "0"  # which a file may leave out
+        if told != "0" and told != str(size) and size >= 0:
+            raise ConversionError(
+                f"`{tensor.name}` of `{name}` has the dimensions {list(tensor.dims)}, which take {size} bytes; its "
+                f"file keeps {told} for it",
+                hint="copy or export the model again",
+            )
         if size < 0:
             raise ConversionError(
                 f"`{tensor.name}` of `{name}` has the type {tensor.data_type} and the dimensions {list(tensor.dims)}, "

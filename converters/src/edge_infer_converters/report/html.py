@@ -12,17 +12,19 @@ from edge_infer.platform.atomic_write import write_file
 from edge_infer.runtime.selection import by_rule
 from edge_infer_converters.data.thumbnails import data_url
 from edge_infer_converters.report.charts import bars, scatter
+from edge_infer_converters.report.compiled import section
 from edge_infer_converters.report.reporter import decibels
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from edge_infer_converters.conversion import Conversion
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.search.layers import Layer
     from edge_infer_converters.search.mixed_onnx import MixedModel
+    from edge_infer_converters.writers.compiled.writer import Compiled
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2937; --soft: #4b5563; --pale: #6b7280; --line: #d1d5db; --grid: #e5e7eb;
@@ -32,6 +34,7 @@ _STYLE = """
   --mixed: #f472b6 } }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: var(--ink);
   background: var(--page) }
+h1, h2 { overflow-wrap: anywhere }
 h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.1rem; margin: 2.2rem 0 .5rem }
 p { margin: .25rem 0; color: var(--soft) } .wide { overflow-x: auto }
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif }
@@ -46,7 +49,7 @@ th, td { padding: .3rem .6rem; text-align: right; vertical-align: top }
 th:first-child, td:first-child, th:last-child, td:last-child { text-align: left }
 th { border-bottom: 2px solid var(--line); font-weight: 600; white-space: nowrap }
 td { border-bottom: 1px solid var(--grid) } td:first-child { white-space: nowrap } .out td { color: var(--pale) }
-.text th, .text td { text-align: left }
+.text th, .text td { text-align: left } .drawing { width: 100%; height: auto }
 .samples { display: flex; flex-wrap: wrap; gap: 1rem; margin-top: .5rem } figure { margin: 0; width: 6.5rem }
 figure img { width: 6rem; height: 6rem; object-fit: contain; image-rendering: pixelated;
   border: 1px solid var(--line) }
@@ -73,13 +76,14 @@ _PLACES = (
 )
 
 
-def write(result: Conversion, mixed: MixedModel | None, data: CalibrationSet) -> str:
+def write(result: Conversion, mixed: MixedModel | None, data: CalibrationSet, compiled: Mapping[str, Compiled]) -> str:
     """Return the page.
 
     Args:
         result: What was made.
         mixed: What the search found, or None where there was none.
         data: The inputs that it was measured on.
+        compiled: The compiled variants by their ids.
     """
     parts = [
         f"<h1>{escape(result.name)}</h1>",
@@ -106,8 +110,30 @@ def write(result: Conversion, mixed: MixedModel | None, data: CalibrationSet) ->
         ]
     for id_, layers in result.layers.items():
         parts += [f"<h2>Layers of {escape(id_)}</h2>", _layers(layers)]
+    for id_, one in compiled.items():
+        parts += section(one, id_)
     parts += _worst(result.variants, data)
-    title = escape(result.name)
+    return page(result.name, parts)
+
+
+def page_of_compiled(compiled: Compiled, name: str) -> str:
+    """Return the page of a model that `edge-infer compile` wrote.
+
+    Args:
+        compiled: The model.
+        name: What it is called.
+    """
+    return page(name, [f"<h1>{escape(name)}</h1>", *section(compiled, name)])
+
+
+def page(name: str, parts: Sequence[str]) -> str:
+    """Return a page of some parts.
+
+    Args:
+        name: Its title.
+        parts: HTML, one below the other.
+    """
+    title = escape(name)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'

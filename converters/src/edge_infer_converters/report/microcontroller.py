@@ -8,6 +8,7 @@ from edge_infer.cli.output import size
 from edge_infer_converters.report.timeline import Drawn
 from edge_infer_converters.writers.compiled.windows import multiply_accumulates
 from edge_infer_converters.writers.compiled.writer import Layer, Span
+from edge_infer_converters.writers.microcontroller.boxes import sizes as sizes_of_boxes
 from edge_infer_converters.writers.microcontroller.features import sizes as sizes_of_features
 from edge_infer_converters.writers.microcontroller.flash import STACK_BYTES, flash_bytes
 from edge_infer_converters.writers.microcontroller.image import sizes as sizes_of_image
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.writers.microcontroller.writer import Folder
 
 COLUMNS = ["OPERATOR", "KERNEL", "MULTIPLICATIONS", "CONSTANTS", "MEMORY IN USE"]
-_BESIDES = {"features": "Features of sounds", "image": "Steps of the image"}
+_BESIDES = {"features": "Features of sounds", "image": "Steps of the image", "boxes": "Decoding of boxes"}
 
 
 def table(made: Folder) -> list[tuple[str, ...]]:
@@ -86,6 +87,8 @@ def _besides(made: Folder) -> dict[str, Sizes]:
         found["features"] = sizes_of_features(made.steps.features)
     if made.steps.image is not None:
         found["image"] = sizes_of_image(made.steps.image)
+    if made.steps.detector is not None:
+        found["boxes"] = sizes_of_boxes(made.steps.detector)
     return found
 
 

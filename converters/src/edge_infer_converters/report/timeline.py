@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from edge_infer.cli.output import size
+from edge_infer_converters.writers.compiled.writer import short_name
 
 if TYPE_CHECKING:
     from edge_infer_converters.writers.compiled.writer import Compiled, Layer, Span
@@ -40,11 +41,12 @@ def draw(compiled: Compiled | Drawn, title: str) -> str:
     calls, most = max(len(compiled.layers), 1), max(compiled.arena_bytes, 1)
     across, up = (_RIGHT - _LEFT) / calls, (_BOTTOM - _TOP) / most
     worst = max(range(len(compiled.layers)), key=lambda i: compiled.layers[i].arena_bytes, default=0)
+    shown = escape(short_name(title, 70))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
         f"<title>Memory of {escape(title)}</title><style>{_STYLE}</style>",
         f'<rect class="page" width="{_WIDTH}" height="{_HEIGHT}"/>',
-        f'<text x="{_LEFT}" y="22" font-weight="600">{escape(title)}: {size(compiled.arena_bytes)} for the tensors of '
+        f'<text x="{_LEFT}" y="22" font-weight="600">{shown}: {size(compiled.arena_bytes)} for the tensors of '
         f"{len(compiled.layers)} calls</text>",
     ]
     if compiled.layers:

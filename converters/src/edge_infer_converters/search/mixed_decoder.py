@@ -1,4 +1,4 @@
-"""Search the parts of a decoder that may have 4 bits: the smallest file whose perplexity keeps a budget."""
+"""Search the matrices of a decoder that may have 4 bits: the smallest file that keeps a budget."""
 
 from __future__ import annotations
 
@@ -9,59 +9,65 @@ from edge_infer.errors import AccuracyError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from edge_infer_converters.search.perplexity import Measured
 
-def part_of(tensor: str) -> str:
-    """Return the part that a tensor belongs to: its layer, or itself where it is in none."""
-    words = tensor.split(".")
-    return ".".join(words[:2]) if words[0] == "layers" else tensor
+#: A matrix alone is tried on one window of so many: the divergence of it is sure enough.
+ALONE = 4
 
 
 def search(
-    sizes: Mapping[str, int], perplexity: Callable[[frozenset[str]], float], limit: float, done: Callable[[int], None]
+    sizes: Mapping[str, int],
+    measure: Callable[[frozenset[str], int], Measured],
+    most: float,
+    done: Callable[[int], None],
 ) -> frozenset[str]:
-    """Return the parts that have 4 bits; all others have 8.
+    """Return the matrices that have 4 bits; all others have 8.
 
-    Each part is tried alone in 4 bits. They are taken in the order of what they lose for a byte, as many as the budget
+    Each is tried alone in 4 bits. They are taken in the order of what they diverge for a byte, as many as the budget
     allows; that many is found by halving, measured each time, as losses do not simply add up.
 
     Args:
-        sizes: By part the bytes that 4 bits save.
-        perplexity: Of a choice.
-        limit: The largest perplexity.
+        sizes: By matrix the bytes that 4 bits save.
+        measure: Of a choice, and of how many windows one is read.
+        most: The largest loss, 0.01 being 1 %: of what was seen, and of what is to be expected.
         done: Told of each choice that was measured.
 
     Raises:
         AccuracyError: 8 bits alone lose too much.
     """
 
-    def measured(chosen: frozenset[str]) -> float:
-        found = perplexity(chosen)
+    def keeps(chosen: frozenset[str]) -> bool:
+        found = measure(chosen, 1)
         done(1)
-        return found
+        return found.worst <= most
 
     whole = frozenset(sizes)
-    if measured(whole) <= limit:
+    if keeps(whole):
         return whole
-    least = measured(frozenset())
-    if not least <= limit:
+    least = measure(frozenset(), 1)
+    done(1)
+    if not least.worst <= most:
         raise AccuracyError(
-            f"8 bits have a perplexity of {least:.4g}, the budget allows {limit:.4g}",
+            f"8 bits lose {least.worst:.2%} (a perplexity of {least.perplexity:.4g}), the budget allows {most:.2%}",
             hint="--precision fp16, or a larger --max-loss",
-            got=least,
-            expected=limit,
+            got=least.worst,
+            expected=most,
         )
-    losses = {part: (measured(frozenset((part,))) - least) / size for part, size in sizes.items()}
-    order = sorted(losses, key=lambda part: (losses[part], part))
+    losses = {}
+    for name, size in sizes.items():
+        losses[name] = measure(frozenset((name,)), ALONE).divergence / size
+        done(1)
+    order = sorted(losses, key=lambda name: (losses[name], name))
     fits, fails = 0, len(order)
     while fails - fits > 1:
         middle = (fits + fails) // 2
-        if measured(frozenset(order[:middle])) <= limit:
+        if keeps(frozenset(order[:middle])):
             fits = middle
         else:
             fails = middle
     return frozenset(order[:fits])
 
 
-def most_trials(parts: int) -> int:
-    """Return how many choices a search of so many parts measures at most."""
-    return parts + 2 + max(parts, 1).bit_length()
+def most_trials(matrices: int) -> int:
+    """Return how many choices a search of so many matrices measures at most."""
+    return matrices + 2 + max(matrices, 1).bit_length()

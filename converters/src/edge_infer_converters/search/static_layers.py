@@ -39,16 +39,19 @@ class _Flagged(NamedTuple):
     flag: str
 
 
-def static_layers(model: onnx.ModelProto, calls: Calls, reporter: Reporter) -> tuple[Layer, ...]:
+def static_layers(
+    model: onnx.ModelProto, calls: Calls, reporter: Reporter, method: str = "minmax"
+) -> tuple[Layer, ...]:
     """Return the layers of static int8, those that bring most error first.
 
     Args:
         model: The source after `clean_up`.
         calls: Inputs that give values their ranges; the first of them measure each layer.
         reporter: The receiver of progress.
+        method: How ranges are found, one of `ranges.METHODS`.
     """
     prepared = prepare(model)
-    ranges = activation_ranges(prepared, calls, "minmax")
+    ranges = activation_ranges(prepared, calls, method)
     names = [value.name for value in prepared.graph.output]
     layers = _flagged(prepared, ranges)
     if not layers:

@@ -11,40 +11,7 @@ from onnx import helper, numpy_helper
 from edge_infer.errors import InputError, did_you_mean, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-_NAMED = {"true": 1.0, "false": 0.0}
-
-
-def parse_bindings(given: Sequence[str]) -> dict[str, list[float]]:
-    """Read values as the command line has them.
-
-    Args:
-        given: `NAME=16000`, or `NAME=1,2,3` for each element of the input.
-
-    Raises:
-        InputError: One is written otherwise, or an input is given twice.
-
-    >>> parse_bindings(["rate=16000"])
-    {'rate': [16000.0]}
-    """
-    bindings: dict[str, list[float]] = {}
-    for text in given:
-        name, sign, values = text.rpartition("=")
-        try:
-            numbers = [_NAMED[word] if word in _NAMED else float(word) for word in values.split(",")]
-        except ValueError:
-            numbers = []
-        if not sign or not name or not numbers:
-            raise InputError(
-                f"Value {text!r} cannot be read, expected NAME=16000",
-                hint="one number for the whole input, or one for each element, with commas between",
-                got=text,
-            )
-        if name in bindings:
-            raise InputError(f"Input `{name}` is given two values", hint="give one --bind for each input", tensor=name)
-        bindings[name] = numbers
-    return bindings
+    from collections.abc import Mapping
 
 
 def bind_inputs(model: onnx.ModelProto, bindings: Mapping[str, Any]) -> onnx.ModelProto:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.sources.framework import Framework
 
 _HINT = "fit it on numbers: an OrdinalEncoder or OneHotEncoder of scikit-learn makes numbers of categories"
+_LABELS = "fit it on labels that are whole numbers or texts: y.astype(int) of booleans"
 _NAMES = {"features": "x", "predictions": "variable"}
 
 
@@ -51,9 +52,9 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         model.save_model(str(path), format="onnx")
         proto = onnx.load(path)
     except Exception as error:  # CatBoost has classes of its own
+        said = first_line(error).rpartition(": ")[2]
         raise ConversionError(
-            f"CatBoost cannot export `{where}` to ONNX: {first_line(error).rpartition(': ')[2]}",
-            hint=_HINT,
+            f"CatBoost cannot export `{where}` to ONNX: {said}", hint=_LABELS if "label" in said else _HINT
         ) from error
     _drop_maps(proto)
     for value in (*proto.graph.input, *proto.graph.output):

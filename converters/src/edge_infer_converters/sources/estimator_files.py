@@ -7,6 +7,7 @@ process of its own first.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,18 +17,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.sources import boosting, catboost, onnx, sklearn
+from edge_infer_converters.sources import boosting, catboost, file_trees, onnx, sklearn
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from edge_infer_converters.sources.options import SourceOptions
     from edge_infer_converters.sources.source import Source
 
 _LIGHTGBM_VERSIONS = ("v2", "v3", "v4")
-_TRIAL_S = 120
-#: The types that skops does not trust by itself, and that run no code: of arrays of texts.
-_TRUSTED = ["numpy.dtype"]
+_TRIAL_S = 300
+#: Three small integers at the end of a file of UBJSON.
+_UBJSON_VERSION = re.compile(rb"\x07version\[#L.{8}[iU](.)[iU](.)[iU](.)", re.DOTALL)
+_END = 256
+#: Types that skops does not trust by itself and that run no code: of arrays of texts, and trees, which are checked.
+_TRUSTED = ["numpy.dtype", *file_trees.TYPES]
 _OPEN = {
     "xgboost": "import sys, xgboost; xgboost.Booster(model_file=sys.argv[1])",
     "lightgbm": "import sys, lightgbm; lightgbm.Booster(model_file=sys.argv[1])",
@@ -88,6 +93,10 @@ def _library(path: Path, start: bytes) -> str:
     if suffix == ".ubj":
         if start[:1] != b"{":
             raise _strange(path, "a model of XGBoost in UBJSON, which begins with {", start)
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - _END, 0))
+            found = _UBJSON_VERSION.search(file.read())
+        _refuse_newer(path, [int(part[0]) for part in found.groups()] if found else None)
         return "xgboost"
     if suffix == ".txt":
         lines = start.split(b"\n")
@@ -115,16 +124,20 @@ def _of_json(path: Path, data: bytes) -> str:
         return "catboost"
     if not isinstance(found, dict) or not isinstance(found.get("learner"), dict):
         raise _strange(path, "a model of XGBoost (with `learner`) or CatBoost (with `oblivious_trees`)", data[:32])
-    version = found.get("version")
-    if find_spec("xgboost") is not None and isinstance(version, list) and version:
-        own = str(import_module("xgboost").__version__)
-        if isinstance(version[0], int) and version[0] > int(own.partition(".")[0]):
-            said = ".".join(map(str, version))
-            raise ConversionError(
-                f"`{path.name}` was written by XGBoost {said}, and {own} is installed",
-                hint=f'pip install "xgboost>={version[0]}"',
-            )
+    _refuse_newer(path, found.get("version"))
     return "xgboost"
+
+
+def _refuse_newer(path: Path, version: Any) -> None:
+    """Refuse a booster of a newer XGBoost than that which is installed: its reader ignores what it does not know."""
+    if find_spec("xgboost") is None or not isinstance(version, list) or not version or not isinstance(version[0], int):
+        return
+    own = str(import_module("xgboost").__version__)
+    if version[0] > int(own.partition(".")[0]):
+        raise ConversionError(
+            f"`{path.name}` was written by XGBoost {'.'.join(map(str, version))}, and {own} is installed",
+            hint=f'pip install "xgboost>={version[0]}"',
+        )
 
 
 def _strange(path: Path, expected: str, start: bytes) -> ConversionError:
@@ -189,7 +202,7 @@ def _of_catboost(path: Path) -> Any:
 
 
 def _of_skops(path: Path) -> Any:
-    """Read a file of skops; types that it does not trust by itself are refused.
+    """Read a file of skops; types that it does not trust by itself are refused, but for trees, which are checked.
 
     Raises:
         ConversionError: The file is damaged, or holds other types.
@@ -207,9 +220,18 @@ def _of_skops(path: Path) -> Any:
     if strange:
         raise ConversionError(
             f"`{path.name}` holds types that skops does not trust: {', '.join(strange[:5])}",
-            hint="write a function that loads it with trusted=[...], and give module:function",
+            hint=_hint_of(strange, path),
         )
+    file_trees.check_trees(made, path.name)
     return made
+
+
+def _hint_of(strange: Sequence[str], path: Path) -> str:
+    """Return what to type where a file holds types that nothing checks."""
+    load = f"skops.io.load({path.name!r}, trusted={[*_TRUSTED, *strange]})"
+    if all(one.startswith("sklearn.") for one in strange):
+        return f"of a file that you trust: in a module, def model(): return {load}; convert module:model"
+    return f"look at these types; of a file that you trust: def model(): return {load}, and convert module:model"
 
 
 _READERS = {"xgboost": _of_xgboost, "lightgbm": _of_lightgbm, "catboost": _of_catboost}

@@ -24,7 +24,7 @@ import onnx
 from edge_infer.errors import ConversionError
 from edge_infer.tasks.sources.image_metadata import KEY
 from edge_infer.tensors.tensor import TensorSpec
-from edge_infer_converters.sources import keras_on_torch
+from edge_infer_converters.sources import keras_on_torch, onnx_file
 from edge_infer_converters.sources import onnx as onnx_source
 from edge_infer_converters.sources.dynamic import axes_of
 from edge_infer_converters.sources.framework import Framework
@@ -67,7 +67,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
         with place.open("rb") as file:
             start = file.read(len(head))
     except OSError as error:
-        raise onnx_source.missing(place) from error
+        raise onnx_file.missing(place) from error
     if start != head:
         raise ConversionError(
             f"`{place.name}` is not a {place.suffix} file: it begins with {start!r}",

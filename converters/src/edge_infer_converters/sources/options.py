@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 BATCH = "batch"
 #: The names that stand for axes of every input that has them.
 WORDS = (BATCH, "height", "width", "sequence")
+_NAMED = {"true": 1.0, "false": 0.0}
 
 
 class Dynamic(NamedTuple):
@@ -107,3 +108,34 @@ def parse_dynamic(given: str | Sequence[str] | None) -> tuple[Dynamic, ...]:
             )
         found.append(Dynamic(word) if place is None else Dynamic(place[3], place[1], int(place[2])))
     return tuple(dict.fromkeys(found))
+
+
+def parse_bindings(given: Sequence[str]) -> dict[str, list[float]]:
+    """Read values as the command line has them.
+
+    Args:
+        given: `NAME=16000`, or `NAME=1,2,3` for each element of the input.
+
+    Raises:
+        InputError: One is written otherwise, or an input is given twice.
+
+    >>> parse_bindings(["rate=16000"])
+    {'rate': [16000.0]}
+    """
+    bindings: dict[str, list[float]] = {}
+    for text in given:
+        name, sign, values = text.rpartition("=")
+        try:
+            numbers = [_NAMED[word] if word in _NAMED else float(word) for word in values.split(",")]
+        except ValueError:
+            numbers = []
+        if not sign or not name or not numbers:
+            raise InputError(
+                f"Value {text!r} cannot be read, expected NAME=16000",
+                hint="one number for the whole input, or one for each element, with commas between",
+                got=text,
+            )
+        if name in bindings:
+            raise InputError(f"Input `{name}` is given two values", hint="give one --bind for each input", tensor=name)
+        bindings[name] = numbers
+    return bindings

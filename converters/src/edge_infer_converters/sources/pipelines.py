@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     """
 
     task: str | None = None
-    preprocess: str | None = None
+    preprocess: FilePath | None = None
     labels: FilePath | None = None
 
 
@@ -71,7 +71,7 @@ def find_definition(model: FilePath, source: Source, user: Asked, reporter: Repo
         get_task(user.task)
     facts, data = _facts(model, source)
     if user.preprocess is not None:
-        found: Found | None = _of_user(user.preprocess, facts, user.task)
+        found: Found | None = _of_user(os.fspath(user.preprocess), facts, user.task)
     else:
         try:
             found = image_metadata.find(facts, user.task)

@@ -10,29 +10,43 @@ from __future__ import annotations
 import copy
 import warnings
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.engine import first_line
-from edge_infer_converters.sources import histogram_trees
+from edge_infer_converters.sources.estimator_mends import mend
 from edge_infer_converters.sources.framework import Framework, is_near
 from edge_infer_converters.sources.histogram_trees import categories_of
-from edge_infer_converters.sources.lookup import Lookup, trees_of
 from edge_infer_converters.sources.made import first_of
+from edge_infer_converters.sources.own_converters import own_converters
 from edge_infer_converters.sources.raw_columns import RawColumns, read_columns
 from edge_infer_converters.sources.table import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 _OPSET = 20
 _MAX_SAID = 200
 _ROWS = 64
+#: Transformers that hand numbers on as they are.
+_EXACT = ("SimpleImputer", "OrdinalEncoder", "OneHotEncoder", "VarianceThreshold", "SelectKBest", "ColumnTransformer")
+#: Scalers that skl2onnx can write with scikit-learn's own roundings, and the option of it that does.
+_AS_ROUNDED = {"StandardScaler": "div", "MaxAbsScaler": "div_cast"}
+#: Options of VotingClassifier, KBinsDiscretizer and RandomTreesEmbedding, and those that give the same numbers.
+_SAME_NUMBERS = (
+    ("flatten_transform", True, False),
+    ("encode", "onehot", "onehot-dense"),
+    ("sparse_output", True, False),
+)
+_LISTED = "docs/reference/estimators.md lists what is exported"
+_ONE_CLASS = "it was fitted on one class alone, and has nothing to tell apart: fit it on rows of two classes or more"
 _CALIBRATE_LAST = "calibrate the last step alone: make_pipeline(columns, CalibratedClassifierCV(classifier)).fit(x, y)"
+#: The share of values that are missing in the rows on which exports are compared, where the estimator takes such.
+_MISSING = 0.1
 #: The methods that an output may be of, the likelier first.
 _METHODS = ("predict_proba", "predict", "transform", "decision_function", "score_samples")
 
@@ -68,12 +82,13 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
             hint='pip install "edge-infer-converters[sklearn]"',
         ) from error
     _refuse_inner_texts(estimator, where)
+    _refuse_late_quantiles(estimator, where)
     read = read_columns(estimator, int(estimator.n_features_in_))
     made, columns = (estimator, None) if read is None else read
-    made = _without_flattening(made, is_copy=read is not None)
+    made = _plainly(made, is_copy=read is not None)
     width = int(estimator.n_features_in_) if columns is None else len(columns.used)
     inputs = [("x", types.FloatTensorType([None, width]))]
-    functions, shapes = _own_converters(types)
+    functions, shapes = own_converters(types)
     made = getattr(made, "best_estimator_", made)  # a search answers as the best that it found
     arguments: dict[str, Any] = {
         "initial_types": inputs,
@@ -82,49 +97,29 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         "custom_shape_calculators": shapes,
     }
     try:
+        exact: dict[int, dict[str, Any]] = {
+            id(before): {"div": _AS_ROUNDED[type(before).__name__]}
+            for before, step in _late_quantiles(made)
+            if _is_met(before, step)
+        }
         try:
-            options = {id(made): {"zipmap": False}} if hasattr(made, "classes_") else None
-            model = skl2onnx.convert_sklearn(made, options=options, **arguments)
+            options = exact | ({id(made): {"zipmap": False}} if hasattr(made, "classes_") else {})
+            model = skl2onnx.convert_sklearn(made, options=options or None, **arguments)
         except (NameError, ValueError) as error:
             if "Option 'zipmap' not in" not in str(error):
                 raise
-            model = skl2onnx.convert_sklearn(made, **arguments)  # it gives no list of maps
+            model = skl2onnx.convert_sklearn(made, options=exact or None, **arguments)  # it gives no list of maps
     except ConversionError:
         raise
     except Exception as error:  # skl2onnx has many classes of its own
         raise _refusal(estimator, where, error, skl2onnx.__version__) from error
-    if _has_turned_scores(made):
-        _turn(model.graph)
-    if type(_last(made)).__name__ == "QuadraticDiscriminantAnalysis":
-        _flatten(model.graph)
+    mend(model.graph, made)
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.shape.dim:
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
     describe(model, estimator, "scikit-learn", width, () if columns is None else columns.document())
     path.write_bytes(model.SerializeToString())
     return of_estimator("scikit-learn", estimator, width, path, columns)
-
-
-def _has_turned_scores(estimator: Any) -> bool:
-    """Tell whether skl2onnx gives the scores of an estimator with the other sign: a machine between two classes."""
-    last = _last(estimator)
-    is_machine = type(last).__module__ == "sklearn.svm._classes" and type(last).__name__ in ("SVC", "NuSVC")
-    return is_machine and len(last.classes_) == 2 and not hasattr(last, "predict_proba")
-
-
-def _last(estimator: Any) -> Any:
-    return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
-
-
-def _flatten(graph: onnx.GraphProto) -> None:
-    """Give a graph's labels, its first output, one axis: those of discriminant analysis are [1, rows] in skl2onnx."""
-    name = graph.output[0].name
-    (maker,) = (node for node in graph.node if name in node.output)
-    row, shape = f"{name}_row", f"{name}_shape"
-    maker.output[list(maker.output).index(name)] = row
-    graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1], np.int64), shape))
-    graph.node.append(onnx.helper.make_node("Reshape", [row, shape], [name]))
-    del graph.output[0].type.tensor_type.shape.dim[1:]
 
 
 def _refuse_inner_texts(estimator: Any, where: str) -> None:
@@ -139,55 +134,52 @@ def _refuse_inner_texts(estimator: Any, where: str) -> None:
             )
 
 
-def _turn(graph: onnx.GraphProto) -> None:
-    """Give a graph's scores, its second output, the other sign."""
-    name = graph.output[1].name
-    (maker,) = (node for node in graph.node if name in node.output)
-    turned = f"{name}_turned"
-    maker.output[list(maker.output).index(name)] = turned
-    graph.node.append(onnx.helper.make_node("Neg", [turned], [name]))
+def _refuse_late_quantiles(estimator: Any, where: str) -> None:
+    """Refuse quantiles that repeat behind a step that computes: the answer jumps there, and float32 falls beside it."""
+    for before, step in _late_quantiles(estimator):
+        if not _is_met(before, step):
+            repeated = _repeated(step.quantiles_).any(axis=0)
+            raise ConversionError(
+                f"`{where}` has a QuantileTransformer behind {type(before).__name__}, and its column "
+                f"{int(repeated.argmax())} has a quantile twice: its answer jumps there, and float32 misses it",
+                hint="put the QuantileTransformer first: a scaler before it changes none of its answers",
+            )
 
 
-def _without_flattening(estimator: Any, *, is_copy: bool) -> Any:
-    """Return an estimator without an option of VotingClassifier that skl2onnx refuses and that no answer depends on."""
-    voting = [one for _, one in _named_steps(estimator) if getattr(one, "flatten_transform", False)]
-    if voting and not is_copy:
-        return _without_flattening(copy.deepcopy(estimator), is_copy=True)
-    for one in voting:
-        one.flatten_transform = False
+def _late_quantiles(estimator: Any) -> Iterator[tuple[Any, Any]]:
+    """Give each QuantileTransformer with a quantile twice that stands behind a step that computes, after that step."""
+    for _, one in _named_steps(estimator):
+        for before, step in pairwise(step for _, step in getattr(one, "steps", ())):
+            quantiles = getattr(step, "quantiles_", None)
+            computes = hasattr(before, "transform") and type(before).__name__ not in _EXACT
+            if quantiles is not None and computes and _repeated(quantiles).any():
+                yield before, step
+
+
+def _repeated(quantiles: np.ndarray) -> np.ndarray:
+    """Tell of each quantile but the first whether it is that before it, [quantiles - 1, columns]."""
+    return np.asarray(quantiles[1:] == quantiles[:-1])
+
+
+def _is_met(before: Any, step: Any) -> bool:
+    """Tell whether the export meets the quantiles that repeat: float32, behind a scaler with the same roundings."""
+    twice = step.quantiles_[1:][_repeated(step.quantiles_)]
+    return type(before).__name__ in _AS_ROUNDED and bool((twice == twice.astype(np.float32)).all())
+
+
+def _plainly(estimator: Any, *, is_copy: bool) -> Any:
+    """Return an estimator with the options that skl2onnx takes where others give the same numbers."""
+    others = [
+        (one, name, plain)
+        for _, one in _named_steps(estimator)
+        for name, given, plain in _SAME_NUMBERS
+        if getattr(one, name, None) == given
+    ]
+    if others and not is_copy:
+        return _plainly(copy.deepcopy(estimator), is_copy=True)
+    for one, name, plain in others:
+        setattr(one, name, plain)
     return estimator
-
-
-def _own_converters(types: Any) -> tuple[dict[type, Any], dict[type, Any]]:
-    """Return what exports the estimators that skl2onnx does not: functions, and those of the shapes."""
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-
-    def lookup(scope: Any, operator: Any, container: Any) -> None:
-        container.add_node(
-            "TreeEnsembleRegressor",
-            [operator.inputs[0].full_name],
-            operator.outputs[0].full_name,
-            op_domain="ai.onnx.ml",
-            op_version=3,
-            name=scope.get_unique_operator_name("Lookup"),
-            **trees_of(operator.raw_operator),
-        )
-
-    def table(operator: Any) -> None:
-        operator.outputs[0].type = types.FloatTensorType([None, operator.raw_operator.width])
-
-    def classes(operator: Any) -> None:
-        names = operator.raw_operator.classes_
-        kind = types.StringTensorType if names.dtype.kind in "OUS" else types.Int64TensorType
-        operator.outputs[0].type = kind([None])
-        operator.outputs[1].type = types.FloatTensorType([None, len(names)])
-
-    def value(operator: Any) -> None:
-        operator.outputs[0].type = types.FloatTensorType([None, 1])
-
-    trees = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
-    functions = {Lookup: lookup, **dict.fromkeys(trees, histogram_trees.convert)}
-    return functions, {Lookup: table, trees[0]: classes, trees[1]: value}
 
 
 def _refusal(estimator: Any, where: str, error: Exception, version: str) -> ConversionError:
@@ -202,7 +194,7 @@ def _refusal(estimator: Any, where: str, error: Exception, version: str) -> Conv
     inside = f" at the step `{steps[0][0]}` ({type(steps[0][1]).__name__})" if steps and steps[0][0] else ""
     return ConversionError(
         f"skl2onnx {version} cannot export `{where}` ({type(estimator).__name__}){inside}: {said}",
-        hint=_CALIBRATE_LAST if is_around_pipeline else "docs/reference/estimators.md lists what is exported",
+        hint=_CALIBRATE_LAST if is_around_pipeline else _ONE_CLASS if _has_one_class(estimator) else _LISTED,
         **({"step": steps[0][0]} if inside else {}),
     )
 
@@ -248,13 +240,18 @@ def of_estimator(
     except Exception as error:  # onnxruntime has many classes of its own
         raise ConversionError(
             f"The export of {type(estimator).__name__} does not run: {first_line(error)}",
-            hint="fit another estimator: docs/reference/estimators.md lists what is exported",
+            hint=_ONE_CLASS if _has_one_class(estimator) else f"fit another estimator: {_LISTED}",
         ) from error
     chosen = []
     for found in outputs:
         if not isinstance(found, np.ndarray):  # a list, which becomes several outputs
             return None
         answers = {name: one for name in _METHODS if (one := _answer(estimator, name, raw(rows), found)) is not None}
+        if not answers and _has_one_class(estimator):
+            raise ConversionError(
+                f"The export of {type(estimator).__name__} has outputs of another form than scikit-learn's",
+                hint=_ONE_CLASS,
+            )
         if not answers:
             return None
         # One that gives other numbers is refused when the export is compared.
@@ -265,13 +262,49 @@ def of_estimator(
         given = raw(feeds["x"])
         return [_shaped(_called(estimator, method, given), (len(given), *shape)) for method, shape in chosen]
 
+    notes: tuple[str, ...] = ()
+    if columns is None:
+        missing = np.where(np.random.default_rng(1).random(rows.shape) < _MISSING, np.float32("nan"), rows)
+        is_same = _answers_alike(run, session, missing)
+        rows = missing if is_same else rows
+        if is_same is False:
+            kind = type(estimator).__name__
+            notes = (
+                f"{kind} takes missing values (NaN), and its export answers them otherwise: fill them in before it",
+            )
     draws = columns is not None or bool(categories_of(estimator))
-    return Framework(library, run, {"x": rows}, {"x": [0]}, draws=draws)
+    return Framework(library, run, {"x": rows}, {"x": [0]}, notes=notes, draws=draws)
+
+
+def _has_one_class(estimator: Any) -> bool:
+    """Tell whether a classifier knows a single class; of several outputs each has classes of its own."""
+    classes = getattr(_last(estimator), "classes_", None)
+    return isinstance(classes, np.ndarray) and len(classes) == 1
+
+
+def _last(estimator: Any) -> Any:
+    return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+
+
+def _answers_alike(run: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]], session: Any, rows: Any) -> bool | None:
+    """Tell whether an export answers rows as its estimator does; None where the estimator takes none of them."""
+    try:
+        wanted = run({"x": rows})
+    except (AttributeError, TypeError, ValueError):
+        return None
+    try:
+        found = session.run(None, {"x": rows})
+    except Exception:  # onnxruntime has many classes of its own
+        return False
+    return all(is_near(np.asarray(one), other) for one, other in zip(found, wanted, strict=True))
 
 
 def _drawn(estimator: Any, features: int) -> np.ndarray:
     """Draw rows of normal numbers; a column with categories of numbers gets these."""
     chance = np.random.default_rng(0)
+    counts = getattr(estimator, "n_categories_", None)
+    if counts is not None:  # of CategoricalNB, which takes no other numbers
+        return chance.integers(0, counts, (_ROWS, features)).astype(np.float32)
     rows = chance.normal(size=(_ROWS, features)).astype(np.float32)
     if type(estimator).__name__.startswith("HistGradientBoosting"):
         for place, known in categories_of(estimator).items():
@@ -304,4 +337,7 @@ def _called(estimator: Any, method: str, rows: Any) -> np.ndarray:
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         warnings.filterwarnings("ignore", message="Found unknown categories")
         found = getattr(estimator, method)(rows)
+        if isinstance(found, list):  # an array for each target; the export fills up what has fewer classes
+            width = max(one.shape[1] for one in found)
+            found = np.stack([np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in found], 1)
         return np.asarray(found.toarray() if hasattr(found, "toarray") else found)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite import FloatGraph
     from edge_infer_converters.writers.tflite.graph import Graph, Tensor
 
+#: How long LiteRT may take for all cases: sizes of one's own may be a thousand times those of the file.
+_TRIAL_S = 120.0
 # Each case is the shape of each input by its number; all tensors' shapes are told, or what LiteRT says.
 _SCRIPT = """
 import json
@@ -95,12 +97,15 @@ def with_sizes(data: bytes, name: str, options: SourceOptions) -> tuple[bytes, d
 def _check_operators(data: bytes, name: str) -> None:
     """Refuse operators with values of their own between inputs and outputs, which are not written back."""
     packed: Any = schema.Model.GetRootAs(data).Subgraphs(0)
-    if any(packed.Operators(i).IntermediatesLength() for i in range(packed.OperatorsLength())):
-        raise UnsupportedModel(
-            f"`{name}` cannot be written with other sizes or constants: it has an LSTM of integers, whose inner scales "
-            "are not written back",
-            hint="leave --shape, --dynamic and --bind out, or convert the model that it was made from",
-        )
+    for i in range(packed.OperatorsLength()):
+        operator = packed.Operators(i)
+        if operator.IntermediatesLength():
+            gives = (packed.Tensors(operator.Outputs(0)).Name() or b"").decode(errors="replace")
+            raise UnsupportedModel(
+                f"`{name}` cannot be written with other sizes or constants: operator {i}, which gives `{gives}`, is an "
+                "LSTM of integers, whose inner scales are not written back",
+                hint="leave --shape, --dynamic and --bind out, or convert the model that it was made from",
+            )
 
 
 def _bind(graph: Graph, options: SourceOptions) -> None:
@@ -196,9 +201,15 @@ def _shapes(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.tflite")
         path.write_bytes(data)
-        done = subprocess.run(
-            [sys.executable, "-c", _SCRIPT, os.fspath(path), text], capture_output=True, check=False, text=True
-        )
+        command = [sys.executable, "-c", _SCRIPT, os.fspath(path), text]
+        try:
+            done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_TRIAL_S)
+        except subprocess.TimeoutExpired as error:
+            tried = "; ".join(", ".join("x".join(map(str, size)) for size in case) for case in cases)
+            raise ConversionError(
+                f"`{name}` did not run within {_TRIAL_S:.0f} s with inputs of {tried}",
+                hint="give smaller sizes, or convert the model that the file was made from",
+            ) from error
     found = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode == 0:
         return found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError, InputError, listed
 from edge_infer_converters.sources import onnx as onnx_source
+from edge_infer_converters.sources import onnx_file
 from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.torch import OPSET, answer, first_line, numbers_of, output_names, quiet, tensors_of
 
@@ -105,7 +106,7 @@ def _check(place: Path) -> None:
             pickles = [name for name in names if name.endswith("data.pkl")]
             found = _classes(archive.read(pickles[0])) if pickles else []
     except FileNotFoundError:
-        raise onnx_source.missing(place) from None
+        raise onnx_file.missing(place) from None
     # zipfile raises the last two for an encrypted archive and for a compression that it does not know.
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError) as error:
         raise ConversionError(

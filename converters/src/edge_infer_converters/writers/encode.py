@@ -12,7 +12,7 @@ from edge_infer_converters.passes.exact_settings import exact_settings
 from edge_infer_converters.passes.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.passes.graphs import nbytes_of
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
-from edge_infer_converters.passes.int8_static import is_quantizable, to_int8
+from edge_infer_converters.passes.int8_static import is_quantizable, to_int8, why_not_quantizable
 from edge_infer_converters.passes.ranges import METHODS
 from edge_infer_converters.passes.sessions import referring, session_of, write_values
 from edge_infer_converters.passes.weight_only import engine_options as weight_options
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.passes.weights_in_files import WeightsInFiles
+    from edge_infer_converters.writers.compiled.writer import Compiled
     from edge_infer_converters.writers.plan import VariantPlan
-    from edge_infer_converters.writers.tflite import FloatGraph
+    from edge_infer_converters.writers.tflite import FloatGraph, TFLiteModel
 
     Specs = tuple[TensorSpec, ...]
 
@@ -57,6 +58,8 @@ class Encoded(NamedTuple):
         outputs: Likewise its output specs.
         targets: What it is for, where that is not the plan's.
         write_apart: Writes the weights that the file refers to, as `apart_of` calls them; None where it has them.
+        ranges_by: How the ranges of static int8 were found, one of `ranges.METHODS`.
+        compiled: Of a compiled file what is reported of it.
     """
 
     data: bytes
@@ -66,6 +69,8 @@ class Encoded(NamedTuple):
     outputs: tuple[TensorSpec, ...] | None = None
     targets: tuple[str, ...] | None = None
     write_apart: Callable[[Path], None] | None = None
+    ranges_by: str = "minmax"
+    compiled: Compiled | None = None
 
 
 def encode_tflite(
@@ -90,8 +95,11 @@ def encode_tflite(
     """
     word = plan.word or plan.precision
     is_static = word in ("int8", "int8x16") and graph.scales is None
-    count, gain = _correction(graph, word, ranges) if corrects and is_static else (0, "")
-    written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface, corrects=count)
+    learnt = learnt_of(len(ranges.calls)) if corrects and is_static else 0
+    if learnt:
+        written, gain = _corrected(graph, word, ranges, learnt, integer_interface=plan.integer_interface)
+    else:
+        written, gain = graph.write(word, ranges.calls, integer_interface=plan.integer_interface), ""
     takes_float = all(TARGETS[target].takes("tflite", "fp32") for target in plan.targets)
     if word != "fp32" and graph.scales is None and takes_float and len(written.data) >= graph.nbytes:
         raise ConversionError(
@@ -108,17 +116,20 @@ def encode_tflite(
     return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
 
 
-def _correction(graph: FloatGraph, word: str, ranges: CalibrationSet) -> tuple[int, str]:
-    """Return from how many inputs biases of TFLite learn where others are the better for it, and what to say of it."""
-    learnt = learnt_of(len(ranges.calls))
-    if not learnt:
-        return 0, ""
+def _corrected(
+    graph: FloatGraph, word: str, ranges: CalibrationSet, learnt: int, *, integer_interface: bool
+) -> tuple[TFLiteModel, str]:
+    """Write a file whose biases learn from some inputs where the others are the better for it, and say how much."""
     count = min(learnt, MAX_LEARNT)
-    files = [graph.write(), graph.write(word, ranges.calls), graph.write(word, ranges.calls, corrects=count)]
+    plain, corrected = (graph.write(word, ranges.calls, corrects=one) for one in (0, count))
     calls = ranges.calls[learnt:][:AUTO_CALLS]
-    references, plain, corrected = (run_tflite(file.data, calls) for file in files)
-    gained = decibels(noise(references, corrected)) - decibels(noise(references, plain))
-    return (count, _gain(gained, len(calls))) if gained >= _MIN_GAIN_DB else (0, "")
+    references, *errors = (run_tflite(file.data, calls) for file in (graph.write(), plain, corrected))
+    before, after = (decibels(noise(references, found)) for found in errors)
+    wins = after - before >= _MIN_GAIN_DB
+    written = corrected if wins else plain
+    if integer_interface:
+        written = graph.write(word, ranges.calls, integer_interface=True, corrects=count if wins else 0)
+    return written, _gain(after - before, len(calls)) if wins else ""
 
 
 def _gain(decibels: float, count: int) -> str:
@@ -171,22 +182,23 @@ def encode(
     if plan.word == "int8-dynamic":
         return _written(to_dynamic_int8(cleaned, in_files=in_files), plan, cleaned, None, in_files)
     if not is_quantizable(cleaned):
-        raise ConversionError(
-            "The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)", hint="--precision fp16"
-        )
+        raise why_not_quantizable(cleaned)
     note = f"ranges from {ranges}"
     is_reduced = plan.word == "int8-reduced"
-    data, method = _static(cleaned, ranges, calibrate, is_reduced=is_reduced, corrects=corrects)
-    note += "" if method == "minmax" and calibrate == "minmax" else f" by {method}"
-    return _checked(Encoded(data, note), plan, cleaned)
+    data, method, gain = _static(cleaned, ranges, calibrate, is_reduced=is_reduced, corrects=corrects)
+    note += "" if method == calibrate == "minmax" and not gain else f" by {method}"
+    return _checked(Encoded(data, ", ".join([note, *gain]), ranges_by=method), plan, cleaned)
 
 
 def _static(
     cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *, is_reduced: bool, corrects: bool
-) -> tuple[bytes, str]:
+) -> tuple[bytes, str, list[str]]:
     """Quantize with the ranges asked for; of `auto` the method whose outputs are nearest to the float model's.
 
     Corrected biases are learnt from some of the inputs, and judged on the others.
+
+    Returns:
+        The file, the method, and what to say of corrected biases.
     """
     methods = METHODS if calibrate == "auto" else (calibrate,)
     learnt = learnt_of(len(ranges.calls)) if corrects else 0
@@ -196,7 +208,7 @@ def _static(
 
     files = {method: made(method) for method in methods}
     if len(files) == 1 and not learnt:
-        return next(iter(files.values())), methods[0]
+        return next(iter(files.values())), methods[0], []
     calls = [dict(call) for call in ranges.calls[learnt:][:AUTO_CALLS]]
     references = _run(onnx_writer.write(cleaned), calls)
     errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
@@ -205,8 +217,8 @@ def _static(
         corrected = made(best, min(learnt, MAX_LEARNT))
         gained = decibels(noise(references, _run(corrected, calls))) - decibels(errors[best])
         if gained >= _MIN_GAIN_DB:
-            return corrected, f"{best}, {_gain(gained, len(calls))}"
-    return files[best], best
+            return corrected, best, [_gain(gained, len(calls))]
+    return files[best], best, []
 
 
 def learnt_of(count: int) -> int:

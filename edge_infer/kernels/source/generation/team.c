@@ -33,6 +33,15 @@ INLINE void futex(int32_t *place, int32_t operation, int32_t value) {
   if (operation == WAIT) __builtin_wasm_memory_atomic_wait32(place, value, -1);
   else __builtin_wasm_memory_atomic_notify(place, (uint32_t)value);
 }
+/* The page's file holds what is called twice once. */
+#define APART __attribute__((noinline))
+/* A browser may end a worker in the middle of its part, which nobody else computes then: trap instead of waiting for
+   ever. Twice half a minute, as a machine that slept wakes with the first one over. A process has no such threads. */
+#define HALF_NS 30000000000
+INLINE void sleep_on(int32_t *place, int32_t value) {
+  if (__builtin_wasm_memory_atomic_wait32(place, value, HALF_NS) != 2) return;
+  if (__builtin_wasm_memory_atomic_wait32(place, value, HALF_NS) == 2) __builtin_trap();
+}
 #elif defined(__x86_64__)
 #define PAUSE() __builtin_ia32_pause()
 INLINE long futex(int32_t *place, long operation, long value) {
@@ -66,6 +75,8 @@ INLINE long futex(int32_t *place, long operation, long value) {
 /* Within one process. */
 #define WAIT 128
 #define WAKE 129
+#define sleep_on(place, value) futex(place, WAIT, value)
+#define APART
 #endif
 
 int32_t team_threads(const struct team *team) { return team->threads; }
@@ -73,7 +84,7 @@ int32_t team_threads(const struct team *team) { return team->threads; }
 static int32_t stages_of(const int32_t *program) { return STAGES_OF_A_LAYER * program[WORD_LAYERS] + STAGES_AROUND; }
 
 /* Wait until a word is what is wanted. */
-static void await_done(struct member *member, int32_t *place, int32_t wanted) {
+static APART void await_done(struct member *member, int32_t *place, int32_t wanted) {
   struct team *team = member->team;
   int32_t looks = member->patience;
   for (;;) {
@@ -88,7 +99,7 @@ static void await_done(struct member *member, int32_t *place, int32_t wanted) {
     }
     member->patience = most(LEAST_PATIENCE, member->patience / 2);
     ADD(&team->sleepers, 1);
-    futex(place, WAIT, value);
+    sleep_on(place, value);
     ADD(&team->sleepers, -1);
   }
 }

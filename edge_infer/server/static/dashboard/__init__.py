@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 _PAGE = "dashboard.html"
-FILES = ("dashboard.js", "chart.js", "look.css", "dashboard.css")
+FILES = ("dashboard.js", "theme.js", "chart.js", "look.css", "dashboard.css")
 
 
 class DashboardRoutes:

@@ -1,14 +1,13 @@
 /** The step `audio.decode`: a file, bytes or samples to a sound of one channel. */
 
 import { InferError } from "../../errors.js";
-import { mixed } from "./sound.js";
+import { MAX_SAMPLES, mixed } from "./sound.js";
 import { isWav, readWav } from "./wav.js";
 
 /** @typedef {import("./sound.js").Sound} Sound */
 
-/** The largest file, and the longest sound: an hour of 48 kHz. */
+/** The largest file. */
 const MAX_BYTES = 1024 * 2 ** 20;
-const MAX_SAMPLES = 3600 * 48_000;
 const MAX_RATE = 768_000;
 /** What the browser decodes other files at. */
 const DECODED_RATE = 48_000;

@@ -1,6 +1,7 @@
 /** The step `audio.resample`: a sound at the samples per second that the model takes. */
 
 import { InferError } from "../../errors.js";
+import { MAX_SAMPLES } from "./sound.js";
 
 /** @typedef {import("./sound.js").Sound} Sound */
 /** @typedef {{up: number, down: number, half: number, rows: Float32Array[]}} Table Weights of a polyphase filter: how many phases
@@ -22,7 +23,14 @@ const tables = new Map();
 export function prepare({ rate, zeros, rolloff }) {
   return (/** @type {Sound} */ sound, item) => {
     item.rate = rate;
-    return sound.rate === rate ? sound : { samples: resampled(sound.samples, table(sound.rate, rate, zeros, rolloff)), rate };
+    if (sound.rate === rate) return sound;
+    const { length } = sound.samples;
+    if (length * rate > MAX_SAMPLES * sound.rate) {
+      throw new InferError(`a sound of ${length} samples at ${sound.rate} per second is too long at ${rate} per second`, "input_error", {
+        hint: "cut it into parts",
+      });
+    }
+    return { samples: resampled(sound.samples, table(sound.rate, rate, zeros, rolloff)), rate };
   };
 }
 

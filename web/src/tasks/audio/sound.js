@@ -2,6 +2,9 @@
 
 /** @typedef {{samples: Float32Array, rate: number}} Sound -1 to 1 where the recording is not louder than full scale; samples per second. */
 
+/** The most samples of a sound, read or made: an hour of 48 kHz. */
+export const MAX_SAMPLES = 3600 * 48_000;
+
 /**
  * Mix the channels to one: their mean, each sample times `scale`, in float64, rounded once to float32.
  *

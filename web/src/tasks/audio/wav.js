@@ -59,7 +59,7 @@ function readFormat(view, at, end) {
 /** @param {DataView} view @param {number} start @param {number} end @param {Format} format @returns {Sound} */
 function readSound(view, start, end, { encoding, channels, rate, bits }) {
   if (channels < 1 || channels > 64 || rate < 1 || rate > 768_000) {
-    throw wrong(`the WAV file has ${channels} channels of ${rate} samples per second`);
+    throw wrong(`the WAV file has ${channels} channels of ${rate} samples per second, expected 1 to 64 of 1 to 768000`);
   }
   const reader = READERS[`${encoding} ${bits}`];
   if (!reader) throw wrong(`the WAV file has encoding ${encoding} with ${bits} bits, which is not read here`);

@@ -1,6 +1,7 @@
 /** The pixels of what a page shows or has fetched: files, elements, canvases, bitmaps. */
 
 import { InferError } from "../../errors.js";
+import { HEAD_BYTES, sizeInHead } from "./head-size.js";
 import { checkSize } from "./image.js";
 
 /** @typedef {import("./image.js").Image} Image */
@@ -26,6 +27,10 @@ export async function pixelsOf(value) {
   /** @type {ImageBitmap | undefined} */
   let bitmap;
   try {
+    if (source instanceof Blob) {
+      const size = sizeInHead(new Uint8Array(await source.slice(0, HEAD_BYTES).arrayBuffer()));
+      if (size) checkSize(...size);
+    }
     bitmap = await createImageBitmap(source, OPTIONS);
     checkSize(bitmap.width, bitmap.height);
     return read(bitmap);

@@ -2,6 +2,9 @@
 
 import { InferError } from "../../errors.js";
 
+/** A track that the page itself stops has no event: it is looked at so often. */
+const LOOK_MS = 250;
+
 /**
  * Answer the picture that is shown, again and again: one that comes while the model runs is dropped.
  *
@@ -38,13 +41,16 @@ async function shown(video) {
   if (video.error) throw unplayable(); // its event came before
   const stopped = new AbortController();
   const { signal } = stopped;
+  let timer = 0;
   try {
     return await new Promise((resolve, reject) => {
+      timer = window.setInterval(() => isOver() && resolve(false), LOOK_MS);
       video.requestVideoFrameCallback(() => resolve(!isOver()));
       for (const one of [video, ...tracks]) one.addEventListener("ended", () => resolve(false), { signal });
       video.addEventListener("error", () => reject(unplayable()), { signal });
     });
   } finally {
+    clearInterval(timer);
     stopped.abort();
   }
 }

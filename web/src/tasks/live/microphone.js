@@ -10,6 +10,9 @@ const WORKLET = `registerProcessor("edge-infer-sound", class extends AudioWorkle
   }
 });`;
 
+/** A track that the page itself stops has no event: it is looked at so often. */
+const LOOK_MS = 250;
+
 /** The newest samples of a sound; the oldest go where they are not taken in time. */
 export class Ring {
   #held;
@@ -73,6 +76,7 @@ export async function* microphone(given, rate, capacity) {
     isOver = true;
     wake();
   };
+  const timer = setInterval(() => track.readyState === "ended" && over(), LOOK_MS);
   try {
     context = new AudioContext({ sampleRate: rate });
     await context.audioWorklet.addModule(module);
@@ -90,6 +94,7 @@ export async function* microphone(given, rate, capacity) {
       yield ring.take();
     }
   } finally {
+    clearInterval(timer);
     track.removeEventListener("ended", over);
     URL.revokeObjectURL(module);
     await context?.close();

@@ -109,6 +109,19 @@ export class Detector {
   }
 }
 
+/**
+ * @param {Parameters} parameters
+ * @param {Record<string, Tensor>} outputs
+ * @returns {number | null} How many classes a detector's outputs have, the background apart; null where their shapes do not show it.
+ */
+export function classesOf({ format, points, background }, { scores, out }) {
+  const shape = (["decoded", "ssd"].includes(format) ? scores : out)?.shape;
+  if (shape?.length !== 2) return null;
+  if (format === "decoded" || format === "ssd") return shape[1] - Number(background !== "none");
+  if (format === "yolov5") return shape[1] - 5;
+  return format === "yolov8" ? shape[0] - 4 - 3 * points : null;
+}
+
 /** Boxes [n, 4] that the graph decoded already, beside scores [n, classes]: UltraFace, DETR. @param {Detector} detector */
 function decoded(detector) {
   const [boxes] = detector.shaped("boxes", 2);

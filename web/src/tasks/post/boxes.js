@@ -2,7 +2,7 @@
 
 import { InferError } from "../../errors.js";
 import { listed } from "../words.js";
-import { Detector, FORMATS } from "./box-formats.js";
+import { Detector, FORMATS, classesOf } from "./box-formats.js";
 
 /** @typedef {import("../../tensors.js").Tensor} Tensor */
 
@@ -39,6 +39,8 @@ export function prepare(parameters, place) {
   }
   return (/** @type {Record<string, Tensor>} */ outputs, item) => {
     const chosen = Object.fromEntries(Object.entries(names).map(([what, name]) => [what, outputs[name]]));
+    const classes = classesOf(parameters, chosen);
+    if (classes !== null) place.checkLabels(classes);
     return decode(new Detector(chosen, parameters, [item.inputWidth, item.inputHeight], item.argument("threshold", parameters.threshold)));
   };
 }

@@ -28,6 +28,7 @@ export function prepare({ tensor, aggregation_strategy, ignore }, place) {
     const found = [];
     for (const [index, scores] of rows(read(value)).slice(0, encoding.ids.length).entries()) {
       if (encoding.specialTokensMask[index]) continue;
+      place.checkLabels(scores.length);
       const label = best(scores);
       const [start, end] = encoding.offsets[index];
       found.push({ entity: place.label(label), score: scores[label], index, word: item.tokenOf(encoding.ids[index]), start, end });

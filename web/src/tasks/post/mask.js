@@ -40,6 +40,7 @@ export function prepare({ tensor: name, layout }, place) {
     const isFirst = layout === "CHW";
     const map = { numbers, classes: isFirst ? shape[0] : shape[2], width, height, isFirst };
     const isScores = layout !== "labels";
+    if (isScores) place.checkLabels(map.classes);
     const labels = isScores ? bestOf(map, partOf(width, height, item), item.width, item.height) : numbers;
     const found = [...new Set(Array.from(labels, Math.trunc))].sort((one, other) => one - other);
     if (found.length * item.width * item.height > MAX_PIXELS) {

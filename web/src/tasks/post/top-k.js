@@ -1,6 +1,5 @@
 /** The step `post.top_k`: the best classes with their names. */
 
-import { InferError } from "../../errors.js";
 import { byScore, flat } from "../values.js";
 import { reader } from "./outputs.js";
 
@@ -16,11 +15,7 @@ export function prepare({ tensor, top_k, threshold }, place) {
   const read = reader(tensor, place, "post.top_k");
   return (value, item) => {
     const scores = flat(read(value));
-    if (place.labels.length && place.labels.length !== scores.length) {
-      throw new InferError(`the model gives ${scores.length} scores, and the bundle has ${place.labels.length} labels`, "input_error", {
-        hint: "edge-infer convert ... --labels FILE, a name for each class",
-      });
-    }
+    place.checkLabels(scores.length);
     const least = item.argument("threshold", threshold);
     const best = byScore(scores.length, (i) => scores[i]).filter((i) => least === null || scores[i] > least);
     return best.slice(0, item.argument("top_k", top_k)).map((i) => ({ label: place.label(i), score: scores[i] }));

@@ -29,6 +29,13 @@ _MOST_CONTEXT = 2**20
 _MOST_QUERIES = 2**18
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
+# Fields that families have or have not; one that has it not ignores it, and we would not.
+_IGNORED = {
+    "partial_rotary_factor": "positions that turn a part of each head",
+    "attn_logit_softcapping": "a cap of the scores",
+    "final_logit_softcapping": "a cap of the logits",
+}
+
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
@@ -93,7 +100,22 @@ def describe(document: Mapping[str, Any]) -> Described:
             f"The weights are quantized by {method.get('quant_method') if method else 'something'} already",
             hint="convert the model that it was made from: edge-infer quantizes it",
         )
+    for name, what in _IGNORED.items():
+        if name not in found.defaults and _says(document, name):
+            raise UnsupportedModel(
+                f"config.json: `{name}` asks for {what}, which a `{kind}` does not have",
+                hint="transformers ignores the field there: take it out where the model was trained so",
+                field=name,
+            )
     return describe_family(document, str(kind), found, notes=notes)
+
+
+def _says(document: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a configuration asks for what a field says, in any of its places; a whole turn asks for nothing."""
+    nothing = 1.0 if name == "partial_rotary_factor" else 0.0
+    rotations = [one for part in ("rope_parameters", "rope_scaling") if isinstance(one := document.get(part), dict)]
+    layers = [one for rotation in rotations for one in rotation.values() if isinstance(one, dict)]
+    return any(one.get(name) not in (None, nothing) for one in (document, *rotations, *layers))
 
 
 def describe_family(

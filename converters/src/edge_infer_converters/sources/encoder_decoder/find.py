@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.sources.decoder.files import read_object
-from edge_infer_converters.sources.encoder_decoder.t5 import t5
-from edge_infer_converters.sources.encoder_decoder.whisper import whisper
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from edge_infer_converters.sources.encoder_decoder.pair import Pair
-
-#: By `model_type` what writes the two graphs.
-FAMILIES: dict[str, Callable[..., Pair]] = {"whisper": whisper, "t5": t5, "mt5": t5}
+#: The values of `model_type` that are read; `encoder_decoder_run` has what writes the graphs of each.
+FAMILIES = ("whisper", "t5", "mt5")
 
 
 def find_pair(model: str | os.PathLike[str]) -> Path | None:

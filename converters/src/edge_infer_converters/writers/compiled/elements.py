@@ -126,6 +126,21 @@ def unary(operator: Operator, calls: Calls) -> None:
     calls.add("unary_float", ends, {"count": _count(output), "operation": number}, floats, [source])
 
 
+def power(operator: Operator, calls: Calls) -> None:
+    """POW of floats by a constant of .5, 1 or 2: a root, a copy, a square."""
+    given, exponent, output = _given(operator, 0), _given(operator, 1), operator.outputs[0]
+    found = None if exponent.data is None else {float(one) for one in exponent.data.reshape(-1)}
+    if given.dtype != np.float32 or found not in ({0.5}, {1.0}, {2.0}) or given.shape != output.shape:
+        raise UnsupportedModel("POW by another number than .5, 1 or 2 is not supported")
+    if found == {1.0}:
+        calls.share(output, given)
+        return
+    source, operation = calls.of(given), UNARY.index("square" if found == {2.0} else "sqrt")
+    floats = {"alpha": 0.0, **activation_floats(0)}
+    integers = {"count": _count(output), "operation": operation}
+    calls.add("unary_float", {"input": source, "output": calls.of(output)}, integers, floats, [source])
+
+
 def _unary_int8(operator: Operator, calls: Calls, given: Tensor, output: Tensor) -> None:
     source, target = scale_of(given), scale_of(output)
     if operator.code in _TABLES and calls.rounding == "tflm":

@@ -2,7 +2,10 @@
 
 No compiler is needed: the kernels are a module already (`edge_infer/kernels/built`). The linker takes it apart by the
 binary format (https://webassembly.github.io/spec/core/binary), empties the kernels that are not called, and appends
-the function `run`, the constants as a data segment and the program as a custom section.
+the function `run`, the constants as a data segment and the program as a custom section. A second custom section may
+hold a module with one of the kernels once more, for browsers on processors with a dot product of bytes. `run` then
+calls that kernel by the first place of an exported table, into which whoever loads the file may put the other one
+(`compiled.js` of the page does).
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ if TYPE_CHECKING:
 
     from edge_infer.formats.program import Program
 
-_TYPES, _FUNCTIONS, _TABLES, _MEMORY, _GLOBALS, _EXPORTS, _CODE = 1, 3, 4, 5, 6, 7, 10
-_FUNCTION, _MEMORY_KIND = 0, 2
+_TYPES, _FUNCTIONS, _TABLES, _MEMORY, _GLOBALS, _EXPORTS, _ELEMENTS, _CODE = 1, 3, 4, 5, 6, 7, 9, 10
+_FUNCTION, _TABLE, _MEMORY_KIND = 0, 1, 2
 _PAGE = 65536
+#: The custom section with a module for processors with a dot product of bytes.
+DOT_SECTION = "edge_infer.dot"
 _ALIGNMENT = 64
+#: One place for a function.
+_ONE_PLACE = b"\x01\x70\x00\x01"
 #: A function without locals whose only instruction is `unreachable`.
 _EMPTY = b"\x00\x00\x0b"
 _NO_RESULT = b"\x60\x00\x00"
@@ -33,13 +40,15 @@ class _Export(NamedTuple):
     number: int
 
 
-def link(library: bytes, program: Program, constants: bytes) -> bytes:
+def link(library: bytes, program: Program, constants: bytes, dot: bytes | None = None) -> bytes:
     """Write the module of a program.
 
     Args:
         library: The module of all kernels: it exports each, its memory and the global `__heap_base`.
         program: The calls; `base` is set here.
         constants: The start of the image: arguments and weights.
+        dot: A module with one kernel once more, for processors with a dot product of bytes. It stands in the file of
+            a program that calls this kernel; without it in none.
 
     Raises:
         ConversionError: The library lacks a kernel, or is not a module that can be linked.
@@ -59,28 +68,42 @@ def link(library: bytes, program: Program, constants: bytes) -> bytes:
     called = {exports[kernel].number for kernel, _ in program.calls}
     kernels = {one.number for one in exports.values() if one.kind == _FUNCTION}
     bodies = [_EMPTY if index in kernels - called else body for index, body in enumerate(bodies)]
+    exchanged = None if dot is None else next((k for k, _ in program.calls if k in _functions(dot)), None)
+    calls = {kernel: b"\x10" + _unsigned(exports[kernel].number) for kernel, _ in program.calls}
+    ends = [
+        _name("memory") + bytes([_MEMORY_KIND]) + _unsigned(exports["memory"].number),
+        _name("run") + bytes([_FUNCTION]) + _unsigned(len(bodies)),
+    ]
+    elements = b""
+    if exchanged is not None:
+        number = exports[exchanged].number
+        calls[exchanged] = b"\x41\x00\x11" + functions[number] + b"\x00"  # call_indirect, by the place 0 of table 0
+        ends.append(_name("table") + bytes([_TABLE, 0]))
+        elements = _vector([b"\x00\x41\x00\x0b" + _vector([_unsigned(number)])])
     run = b"".join(
-        b"\x41" + _signed(base) + b"\x41" + _signed(base + place) + b"\x10" + _unsigned(exports[kernel].number)
-        for kernel, place in program.calls
+        b"\x41" + _signed(base) + b"\x41" + _signed(base + place) + calls[kernel] for kernel, place in program.calls
     )
-    memory = exports["memory"].number
     new = {
         wasm.CUSTOM: _name(SECTION) + to_json(program._replace(base=base)).encode(),
         _TYPES: _vector([*types, _NO_RESULT]),
         _FUNCTIONS: _vector([*functions, _unsigned(len(types))]),
-        _TABLES: sections.get(_TABLES, b""),
+        _TABLES: b"" if exchanged is None else _ONE_PLACE,
         _MEMORY: _vector([b"\x00" + _unsigned(-(-(base + program.image_bytes) // _PAGE))]),
         _GLOBALS: sections[_GLOBALS],
-        _EXPORTS: _vector(
-            [
-                _name("memory") + bytes([_MEMORY_KIND]) + _unsigned(memory),
-                _name("run") + bytes([_FUNCTION]) + _unsigned(len(bodies)),
-            ]
-        ),
+        _EXPORTS: _vector(ends),
+        _ELEMENTS: elements,
         _CODE: _vector([_unsigned(len(body)) + body for body in [*bodies, b"\x00" + run + b"\x0b"]]),
         wasm.DATA: _vector([b"\x00\x41" + _signed(base) + b"\x0b" + _unsigned(len(constants)) + constants]),
     }
-    return wasm.MAGIC + b"".join(bytes([kind]) + _unsigned(len(data)) + data for kind, data in new.items() if data)
+    others = [] if dot is None or exchanged is None else [(wasm.CUSTOM, _name(DOT_SECTION) + dot)]
+    return wasm.MAGIC + b"".join(
+        bytes([kind]) + _unsigned(len(data)) + data for kind, data in [*new.items(), *others] if data
+    )
+
+
+def _functions(module: bytes) -> set[str]:
+    """Return the functions that a module exports."""
+    return {one.name for one in _exports(_sections(module)[_EXPORTS]) if one.kind == _FUNCTION}
 
 
 def _sections(module: bytes) -> dict[int, bytes]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_infer.errors import UnsupportedModel, UnsupportedOperator, listed
-from edge_infer_converters.writers.compiled import elements, moves, recurrent, rows, variables, windows
+from edge_infer_converters.writers.compiled import elements, grouped, moves, recurrent, rows, variables, windows
 from edge_infer_converters.writers.compiled.calls import Calls, nbytes
 
 if TYPE_CHECKING:
@@ -17,20 +17,24 @@ if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.graph import Graph, Operator, Tensor
 
 _RULES: dict[str, Callable[[Operator, Calls], None]] = {
-    "CONV_2D": windows.convolution,
+    "CONV_2D": grouped.convolution,
     "DEPTHWISE_CONV_2D": windows.depthwise,
     "FULLY_CONNECTED": windows.fully_connected,
     "TRANSPOSE_CONV": windows.transposed,
     "AVERAGE_POOL_2D": windows.average_pool,
     "MAX_POOL_2D": windows.max_pool,
     "MEAN": windows.mean,
+    "SUM": windows.total,
+    "REDUCE_MAX": windows.highest,
     **dict.fromkeys(("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "PRELU", "SQUARED_DIFFERENCE"), elements.binary),
     **dict.fromkeys(("LOGISTIC", "TANH", "EXP", "HARD_SWISH", "LEAKY_RELU", "ABS", "NEG", "SQRT"), elements.unary),
     **dict.fromkeys(("RSQRT", "SQUARE", "ELU", "LOG", "RELU", "RELU6", "RELU_N1_TO_1"), elements.unary),
     **dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), elements.softmax),
+    "POW": elements.power,
     "QUANTIZE": elements.quantize,
     "DEQUANTIZE": elements.dequantize,
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), moves.reshape),
+    "CAST": moves.cast,
     "TRANSPOSE": moves.transpose,
     "STRIDED_SLICE": moves.strided_slice,
     "SLICE": moves.cut,
@@ -38,6 +42,8 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     "CONCATENATION": moves.concatenation,
     "PACK": moves.pack,
     **dict.fromkeys(("PAD", "PADV2"), moves.pad),
+    "MIRROR_PAD": moves.mirror_pad,
+    **dict.fromkeys(("DEPTH_TO_SPACE", "SPACE_TO_DEPTH"), moves.blocks),
     "RESIZE_NEAREST_NEIGHBOR": moves.resize_nearest,
     "RESIZE_BILINEAR": moves.resize_bilinear,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": recurrent.sequence_lstm,

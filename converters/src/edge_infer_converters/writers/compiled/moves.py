@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -196,6 +197,78 @@ def pad(operator: Operator, calls: Calls) -> None:
     start = sum(int(before) * step for (before, _), step in zip(pads, dense, strict=True))
     own = _dense(given.shape).steps
     _move(calls, Part(calls.of(given)), Part(target, start * size), given.shape, own, dense, size)
+
+
+def mirror_pad(operator: Operator, calls: Calls) -> None:
+    """MIRROR_PAD: the elements beside each edge in turn, the edge itself too where its mode is symmetric."""
+    given, output = _given(operator, 0), operator.outputs[0]
+    asked: Any = operator.options
+    skipped = 0 if asked.mode else 1
+    pads = np.array(_numbers(operator, 1)).reshape(-1, 2).tolist()
+    if any(max(pair) > size - skipped for pair, size in zip(pads, given.shape, strict=True)):
+        raise UnsupportedModel(f"MIRROR_PAD of {given.shape} by {pads} is not supported")
+    # Along each axis up to three parts: how many, from where in the input, which way, and where to.
+    axes = [
+        [
+            part
+            for part in (
+                (before, before - 1 + skipped, -1, 0),
+                (size, 0, 1, before),
+                (after, size - 1 - skipped, -1, before + size),
+            )
+            if part[0]
+        ]
+        for (before, after), size in zip(pads, given.shape, strict=True)
+    ]
+    own, dense, size = _dense(given.shape).steps, _dense(output.shape).steps, output.dtype.itemsize
+    for parts in product(*axes):
+        start = sum(part[1] * step for part, step in zip(parts, own, strict=True))
+        target = sum(part[3] * step for part, step in zip(parts, dense, strict=True))
+        steps = [part[2] * step for part, step in zip(parts, own, strict=True)]
+        ends = Part(calls.of(given), start * size), Part(calls.of(output), target * size)
+        _move(calls, *ends, [part[0] for part in parts], steps, dense, size)
+
+
+def blocks(operator: Operator, calls: Calls) -> None:
+    """DEPTH_TO_SPACE and SPACE_TO_DEPTH: channels become blocks of places, or blocks of places channels."""
+    given, output = _given(operator, 0), operator.outputs[0]
+    asked: Any = operator.options
+    side = asked.blockSize
+    is_deep = operator.code == "DEPTH_TO_SPACE"
+    (batch, height, width, _), (_, tall, wide, channels) = (
+        (given.shape, output.shape) if is_deep else (output.shape, given.shape)
+    )
+    if side < 1 or (tall, wide) != (height * side, width * side):
+        raise UnsupportedModel(f"{operator.code} of {given.shape} by blocks of {side} gives {output.shape}")
+    shape = (batch, height, width, side, side, channels)
+    deep = _dense(shape).steps
+    row = wide * channels
+    flat = (tall * row, side * row, side * channels, row, channels, 1)
+    read, written = (deep, flat) if is_deep else (flat, deep)
+    _move(calls, Part(calls.of(given)), Part(calls.of(output)), shape, read, written, output.dtype.itemsize)
+
+
+def cast(operator: Operator, calls: Calls) -> None:
+    """CAST to the type that it has already, as exporters write it."""
+    given, output = _given(operator, 0), operator.outputs[0]
+    if given.dtype != output.dtype:
+        raise UnsupportedModel(f"CAST of {given.dtype} to {output.dtype} is not supported")
+    calls.share(output, given)
+
+
+def move_channels(calls: Calls, given: Tensor, output: Tensor, read: int, written: int) -> None:
+    """Copy the channels of the narrower one of two tensors.
+
+    Args:
+        calls: What is added to.
+        given: What is read, from the channel `read` on.
+        output: What is written, from the channel `written` on.
+        read: A channel.
+        written: A channel.
+    """
+    shape, size = min(given.shape, output.shape), output.dtype.itemsize
+    source, target = Part(calls.of(given), read * size), Part(calls.of(output), written * size)
+    _move(calls, source, target, shape, _dense(given.shape).steps, _dense(output.shape).steps, size)
 
 
 def resize_nearest(operator: Operator, calls: Calls) -> None:

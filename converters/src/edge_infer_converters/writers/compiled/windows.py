@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from edge_infer.errors import UnsupportedModel
+from edge_infer.kernels.declarations import BINARY
 from edge_infer_converters.writers.compiled import hybrid
 from edge_infer_converters.writers.compiled.numbers import (
     activation_floats,
@@ -28,11 +29,13 @@ _MAX_DENSE = 2**18
 
 def convolution(operator: Operator, calls: Calls) -> None:
     """CONV_2D."""
-    given, weights, bias = _operands(operator)
+    given, weights, bias = operands(operator)
     window = _window(operator, given, weights.shape[1:3])
     matrix = signed(weights).reshape(weights.shape[0], -1)
     if matrix.shape[1] != window["kernel_height"] * window["kernel_width"] * window["input_channels"]:
-        raise UnsupportedModel("grouped CONV_2D is not supported", hint="convert the model that it was made of")
+        raise UnsupportedModel(
+            f"CONV_2D of {given.shape[-1]} channels by filters of {weights.shape[-1]} is not supported"
+        )
     if is_hybrid(given, weights):
         hybrid.convolution(operator, calls, _filters(matrix), window)
         return
@@ -41,7 +44,7 @@ def convolution(operator: Operator, calls: Calls) -> None:
 
 def depthwise(operator: Operator, calls: Calls) -> None:
     """DEPTHWISE_CONV_2D."""
-    given, weights, bias = _operands(operator)
+    given, weights, bias = operands(operator)
     window = _window(operator, given, weights.shape[1:3])
     channels, outputs = window["input_channels"], window["output_channels"]
     taps = signed(weights).reshape(-1, outputs)
@@ -102,7 +105,7 @@ def transposed(operator: Operator, calls: Calls) -> None:
 
 def fully_connected(operator: Operator, calls: Calls) -> None:
     """FULLY_CONNECTED: a convolution of 1x1 over as many places as there are rows."""
-    given, weights, bias = _operands(operator)
+    given, weights, bias = operands(operator)
     matrix = signed(weights)
     outputs, inputs = matrix.shape
     rows = int(np.prod(given.shape, dtype=np.int64)) // inputs
@@ -129,17 +132,8 @@ def max_pool(operator: Operator, calls: Calls) -> None:
 
 def mean(operator: Operator, calls: Calls) -> None:
     """MEAN over axes that lie beside each other."""
-    given, places = operator.inputs[0], operator.inputs[1]
-    if given is None or places is None or places.data is None:
-        raise UnsupportedModel("MEAN needs constant axes")
-    axes = sorted({int(axis) % given.rank for axis in places.data.reshape(-1)})
-    if not axes or axes != list(range(axes[0], axes[-1] + 1)):
-        raise UnsupportedModel(f"MEAN over the axes {axes} of {given.rank} is not supported")
-    outer, reduced, inner = (
-        int(np.prod(part, dtype=np.int64))
-        for part in (given.shape[: axes[0]], given.shape[axes[0] : axes[-1] + 1], given.shape[axes[-1] + 1 :])
-    )
-    sizes = {"outer": outer, "reduced": reduced, "inner": inner}
+    given, sizes = _reduction(operator)
+    reduced = sizes["reduced"]
     tensors = {"input": calls.of(given), "output": calls.of(operator.outputs[0])}
     if given.dtype == np.float32:
         calls.add("mean_float", tensors, sizes)
@@ -160,6 +154,49 @@ def mean(operator: Operator, calls: Calls) -> None:
     )
 
 
+def total(operator: Operator, calls: Calls) -> None:
+    """SUM of floats over axes that lie beside each other: their mean, so many times."""
+    given, sizes = _reduction(operator)
+    if given.dtype != np.float32:
+        raise UnsupportedModel(f"SUM of {given.dtype} is not supported")
+    output = calls.of(operator.outputs[0])
+    calls.add("mean_float", {"input": calls.of(given), "output": output}, sizes)
+    loops = {f"{side}_{i}": 1 if side == "size" else 0 for side in ("size", "first", "second") for i in range(4)}
+    loops |= {"size_3": sizes["outer"] * sizes["inner"], "first_3": 1, "operation": BINARY.index("multiply")}
+    count = calls.constant(np.array([sizes["reduced"]], np.float32))
+    calls.add("binary_float", {"first": output, "second": count, "output": output}, loops, activation_floats(0))
+
+
+def highest(operator: Operator, calls: Calls) -> None:
+    """REDUCE_MAX over axes that lie beside each other: a pool as high as they are."""
+    given, sizes = _reduction(operator)
+    output = operator.outputs[0]
+    tensors = {"input": calls.of(given), "output": calls.of(output)}
+    ones = ("input_width", "output_width", "output_height", "kernel_width", "stride_height", "stride_width")
+    window = dict.fromkeys((*ones, "dilation_height", "dilation_width"), 1) | {"pad_top": 0, "pad_left": 0}
+    window |= {"batch": sizes["outer"], "input_height": sizes["reduced"], "kernel_height": sizes["reduced"]}
+    window |= {"input_channels": sizes["inner"], "output_channels": sizes["inner"]}
+    if given.dtype == np.float32:
+        calls.add("max_pool_float", tensors, window, activation_floats(0))
+        return
+    if given.dtype.itemsize != 1 or scale_of(given) != scale_of(output):
+        raise UnsupportedModel(f"REDUCE_MAX of {given.dtype}, or to another scale, is not supported")
+    calls.add("max_pool_int8", tensors, window | {"low": -128, "high": 127})
+
+
+def _reduction(operator: Operator) -> tuple[Tensor, dict[str, int]]:
+    """Return what is reduced, and its sizes before, along and behind the axes."""
+    given, places = operator.inputs[0], operator.inputs[1]
+    if given is None or places is None or places.data is None:
+        raise UnsupportedModel(f"{operator.code} needs constant axes")
+    axes = sorted({int(axis) % given.rank for axis in places.data.reshape(-1)})
+    if not axes or axes != list(range(axes[0], axes[-1] + 1)):
+        raise UnsupportedModel(f"{operator.code} over the axes {axes} of {given.rank} is not supported")
+    parts = (given.shape[: axes[0]], given.shape[axes[0] : axes[-1] + 1], given.shape[axes[-1] + 1 :])
+    outer, reduced, inner = (int(np.prod(part, dtype=np.int64)) for part in parts)
+    return given, {"outer": outer, "reduced": reduced, "inner": inner}
+
+
 def multiply_accumulates(kernel: str, integers: dict[str, int]) -> int:
     """Return the multiply-accumulate operations of a call; 0 for kernels that are not convolutions."""
     if not kernel.startswith(("convolution", "depthwise")):
@@ -173,7 +210,8 @@ def _leading_zeros(value: int) -> int:
     return 64 - value.bit_length()
 
 
-def _operands(operator: Operator) -> tuple[Tensor, Tensor, Tensor | None]:
+def operands(operator: Operator) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return what a convolution reads: values, weights and bias."""
     given, weights = operator.inputs[:2]
     if given is None or weights is None:
         raise UnsupportedModel(f"{operator.code} lacks an input")

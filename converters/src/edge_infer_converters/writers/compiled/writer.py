@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import ConversionError
 from edge_infer.formats.program import ALIGNMENT, Program, ProgramState, ProgramTensor
 from edge_infer.kernels.declarations import ABI, KERNELS
-from edge_infer.kernels.library import wasm_bytes
+from edge_infer.kernels.library import dot_bytes, wasm_bytes
 from edge_infer_converters.writers.compiled import arena
 from edge_infer_converters.writers.compiled.linker import link
 from edge_infer_converters.writers.compiled.lowering import lower
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 MAX_MULTIPLY_ACCUMULATES = 50_000_000
 #: The arguments of kernels are places in 32 bits, with a sign.
 MAX_IMAGE_BYTES = 2**31
-_MAX_NAME = 40
+#: Names in messages and reports are cut behind so many letters.
+MAX_NAME = 40
 ROUNDINGS = ("litert", "reference", "tflm")
 
 
@@ -98,6 +99,7 @@ def write(
     arena_max: int | None = None,
     *,
     fixes_batch: bool = False,
+    for_size: bool = False,
     initial: Mapping[str, np.ndarray] | None = None,
 ) -> Compiled:
     """Compile a graph.
@@ -109,6 +111,7 @@ def write(
             kernels do, `tflm` as TFLite Micro does.
         arena_max: The most bytes that its tensors may take, or None.
         fixes_batch: Whether a free batch becomes 1 in any case: the samples of a batch depend on one another.
+        for_size: Whether to leave out the int8 convolution for browsers on processors with a dot product of bytes.
         initial: The first values of its variables, by name; see `variables.initial_values`.
 
     Raises:
@@ -181,7 +184,7 @@ def write(
         for value in values
         if value.data is None
     )
-    wasm = link(wasm_bytes(), program, bytes(constants))
+    wasm = link(wasm_bytes(), program, bytes(constants), None if for_size else dot_bytes())
     return Compiled(wasm, program, bytes(constants), layers, plan.nbytes, spans)
 
 
@@ -259,7 +262,7 @@ def _too_large(
     worst = max(range(len(calls)), key=lambda place: needs[place])
     call = calls[worst]
     held = sorted((one for one in values if one.data is None and one.first <= worst <= one.last), key=_by_size)[:3]
-    said = ", ".join(f"`{_short(one.name)}` of {one.nbytes}" for one in held)
+    said = ", ".join(f"`{short_name(one.name)}` of {one.nbytes}" for one in held)
     return ConversionError(
         f"The tensors take {nbytes} bytes, expected at most {most}; operator {call.layer}, {call.operator}, "
         f"alone needs {needs[worst]}: {said}",
@@ -269,9 +272,9 @@ def _too_large(
     )
 
 
-def _short(name: str) -> str:
+def short_name(name: str, most: int = MAX_NAME) -> str:
     """Return the start of a name: converters join those of all operators that they fused."""
-    return name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"
+    return name if len(name) <= most else f"{name[:most]}…"
 
 
 def _by_size(value: Value) -> int:
@@ -283,5 +286,5 @@ def _smaller(inputs: Sequence[Tensor], share: float) -> str:
     for one in inputs:
         if len(one.shape) == 4 and min(one.shape[1:3]) > 1:
             height, width = (max(int(side * share**0.5), 1) for side in one.shape[1:3])
-            return f"an input `{one.name}` of about {height} by {width}"
+            return f"an input `{short_name(one.name)}` of about {height} by {width}"
     return "a smaller input"

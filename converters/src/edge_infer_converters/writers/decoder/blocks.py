@@ -68,7 +68,7 @@ def _bytes(rows: np.ndarray) -> EncodedRows:
     _check_range(rows, 127.0, "a block's scale")
     blocks = _blocks(rows)
     scales = (np.maximum(blocks.max(0), -blocks.min(0)) / np.float32(127)).astype("<f2")
-    whole = _rounded(blocks, scales.astype(np.float32), -127, 127)
+    whole = rounded(blocks, scales.astype(np.float32), -127, 127)
     values = np.ascontiguousarray(whole.astype(np.int8).T)
     return EncodedRows(values.tobytes(), scales.tobytes(), _error(blocks, whole, scales))
 
@@ -76,12 +76,17 @@ def _bytes(rows: np.ndarray) -> EncodedRows:
 def _nibbles(rows: np.ndarray) -> EncodedRows:
     _check_range(rows, 8.0, "a block's scale")
     blocks = _blocks(rows)
-    scales = _searched(blocks).astype("<f2")
-    whole = _rounded(blocks, scales.astype(np.float32), -8, 7)
+    scales = searched_scales(blocks).astype("<f2")
+    whole = rounded(blocks, scales.astype(np.float32), -8, 7)
     error = _error(blocks, whole, scales)
+    return EncodedRows(packed_nibbles(whole), scales.tobytes(), error)
+
+
+def packed_nibbles(whole: np.ndarray) -> bytes:
+    """Return the bytes of integers from -8 to 7, float32 [32, blocks]."""
     codes = (whole + np.float32(8)).astype(np.uint8)
     packed = codes[: BLOCK // 2] | (codes[BLOCK // 2 :] << 4)
-    return EncodedRows(np.ascontiguousarray(packed.T).tobytes(), scales.tobytes(), error)
+    return np.ascontiguousarray(packed.T).tobytes()
 
 
 _ENCODERS: dict[Encoding, Callable[[np.ndarray], EncodedRows]] = {
@@ -97,17 +102,26 @@ def _blocks(rows: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(rows.reshape(-1, BLOCK).T)
 
 
-def _searched(blocks: np.ndarray) -> np.ndarray:
-    """Return the best scale of each block, float32 [blocks]."""
+def searched_scales(blocks: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return the best scale of each block for 4 bits.
+
+    Args:
+        blocks: Float32 [32, blocks].
+        weights: What the squared error of each of the 32 counts; all the same unless given.
+
+    Returns:
+        Float32 [blocks].
+    """
     low, high = blocks.min(0), blocks.max(0)
     largest = np.where(high > -low, high, low)
     plain = _divided(largest, np.float32(-8))
     best, scales = np.full_like(largest, -1), np.zeros_like(largest)
     products = np.empty_like(blocks)
     for candidate in _CANDIDATES:
-        whole = _rounded(blocks, plain / np.float32(candidate), -8, 7)
-        along = np.multiply(whole, blocks, out=products).sum(0)
-        length = np.multiply(whole, whole, out=products).sum(0)
+        whole = rounded(blocks, plain / np.float32(candidate), -8, 7)
+        weighed = whole if weights is None else whole * weights[:, None]
+        along = np.multiply(weighed, blocks, out=products).sum(0)
+        length = np.multiply(weighed, whole, out=products).sum(0)
         scale = _divided(along, length)  # the least squares' one for these integers
         gain = along * scale  # what it takes off the squared error
         is_better = gain > best
@@ -115,8 +129,15 @@ def _searched(blocks: np.ndarray) -> np.ndarray:
     return np.asarray(scales)
 
 
-def _rounded(blocks: np.ndarray, scales: np.ndarray, least: int, most: int) -> np.ndarray:
-    """Return the integers of blocks as floats [32, blocks]; those of a block whose scale is as good as 0 are 0."""
+def rounded(blocks: np.ndarray, scales: np.ndarray, least: int, most: int) -> np.ndarray:
+    """Return the integers of blocks as floats.
+
+    Args:
+        blocks: Float32 [values, blocks].
+        scales: Float32 [blocks]; the integers of a block whose scale is as good as 0 are 0.
+        least: The smallest integer.
+        most: The largest.
+    """
     is_zero = np.abs(scales) < _SMALLEST_SCALE  # whose inverse may overflow
     found = blocks * _divided(np.float32(1), np.where(is_zero, np.float32(0), scales))
     np.rint(found, out=found)

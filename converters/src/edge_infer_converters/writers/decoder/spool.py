@@ -131,6 +131,14 @@ class Spool:
         for i, encoding in enumerate(encodings):
             self.places[tensor.name, encoding] = Place(tensor.shape, starts[i], *sizes[i], errors[i], signal)
 
+    def replace(self, name: str, encoding: Encoding, rows: EncodedRows) -> None:
+        """Put other values and scales, as large as before, in the place of a tensor that was added."""
+        place = self.places[name, encoding]
+        self._file.seek(place.start)
+        self._file.write(rows.values)
+        self._file.write(rows.scales)
+        self.places[name, encoding] = place._replace(error=rows.error)
+
     def encoded(self, chosen: Iterable[tuple[str, Encoding]]) -> Iterator[tuple[str, Encoded]]:
         """Give encoded tensors for a weight file; their bytes are those of the mapped file."""
         self._file.flush()

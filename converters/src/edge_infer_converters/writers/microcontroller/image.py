@@ -73,6 +73,7 @@ class Resized(NamedTuple):
         across: What each pixel of a row is made of.
         down: What each row is made of.
         color: The level around the image; None where it has no margin.
+        item: How the image became the input.
     """
 
     source: Source
@@ -86,6 +87,7 @@ class Resized(NamedTuple):
     across: tuple[Taps, ...]
     down: tuple[Taps, ...]
     color: int | None
+    item: Item
 
     @property
     def rows(self) -> int:
@@ -175,7 +177,9 @@ def resized_of(source: Source, inputs: Sequence[End]) -> Resized:
             hint="a --source-size of other proportions, or a crop that is larger",
         )
     place = (image.width, image.height, max(left, 0), max(top, 0))
-    made = Resized(source, spec, end.kind, end.name, *place, across, down, color)
+    item.width, item.height = source.width, source.height
+    item.input_width, item.input_height = image.width, image.height
+    made = Resized(source, spec, end.kind, end.name, *place, across, down, color, item)
     _numbers(made)
     return made
 

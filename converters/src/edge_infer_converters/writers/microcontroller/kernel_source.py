@@ -54,6 +54,8 @@ _WORD = re.compile(r"[A-Za-z_]\w+")
 _TAKES = re.compile(r"const struct (\w+)_call \*a[^{]*\{\n")
 _INTEGER = re.compile(r"\ba->(\w+)")
 _RESULT = re.compile(r"RESULT\(([^,]+), ([^)]+)\)")
+#: The same of a multiplier and a shift that lie in variables.
+_SCALED = re.compile(r"SCALED\(([^)]+)\)")
 _BOUNDS = "a->output_zero, a->low, a->high)"
 #: What an int8 kernel makes of the sum of a channel, by the end of the kernel's name in the program.
 _ROUNDED = rf"float_result(\1, a->multipliers[\2], {_BOUNDS}"
@@ -124,7 +126,7 @@ def c_name(kernel: str, integers: Mapping[str, int], way: str) -> str:
     """Return the name in C of the kernel of a call.
 
     A convolution has one rounding in a model, which its name leaves out. For speed a fully connected layer has a kernel
-    of its own.
+    of its own, and so has a depthwise convolution of 3 by 3 taps.
     """
     if not kernel.startswith(("convolution_int8", "depthwise_int8")):
         return kernel
@@ -139,6 +141,10 @@ def c_name(kernel: str, integers: Mapping[str, int], way: str) -> str:
     )
     if way == "speed" and is_connected and kernel.startswith("convolution"):
         return "connected_int8"
+    is_three = integers["kernel_height"] == integers["kernel_width"] == 3
+    is_near = integers["dilation_height"] == integers["dilation_width"] == 1
+    if way == "speed" and kernel == "depthwise_int8_fixed" and is_three and is_near:
+        return "depthwise_3x3_int8"
     return kernel.removesuffix("_fixed")
 
 
@@ -233,8 +239,9 @@ def wrapped(start: str, items: list[str], end: str) -> list[str]:
 def _with_result(text: str, result: str) -> str:
     """Write the rounding of a kernel into it, in lines of at most 120 columns."""
     lines = []
+    local = result.replace("a->multipliers[\\2]", "multiplier").replace("a->shifts[\\2]", "shift")
     for line in text.split("\n"):
-        made = _RESULT.sub(result, line)
+        made = _RESULT.sub(result, _SCALED.sub(local, line))
         if made == line:
             lines.append(line)
             continue

@@ -178,13 +178,15 @@ def lay_out(calls: Calls, inputs: Sequence[Value], outputs: Sequence[Value], way
 
 
 def _scratch(call: Call, way: str) -> int:
-    """Return the scratch memory of a call: two columns of int16 where convolutions are computed for speed."""
+    """Return the scratch memory of a call: columns or rows of int16 where convolutions are computed for speed."""
     if call.kernel.startswith(("lstm", *_DOUBLES)):
         return scratch_bytes(call.kernel, call.integers)
     if way == "speed" and c_name(call.kernel, call.integers, way) == "convolution_int8":
         taps = call.integers["kernel_height"] * call.integers["kernel_width"] * call.integers["input_channels"]
         places = call.integers["output_height"] * call.integers["output_width"]
         return min(places, 2) * 2 * taps
+    if c_name(call.kernel, call.integers, way) == "depthwise_3x3_int8":
+        return 4 * 2 * (call.integers["stride_width"] * call.integers["output_width"] + 3)
     return 0
 
 
@@ -205,7 +207,12 @@ def _over(call: Call, place: int, way: str, kept: set[int]) -> list[memory.Over]
         return [memory.Over(target, source, 0)] if target.nbytes <= source.nbytes else []
     if _elements(call, "output") * size != target.nbytes:
         return []
-    in_columns = c_name(call.kernel, call.integers, way) == "convolution_int8" and way == "speed"
+    name = c_name(call.kernel, call.integers, way)
+    if name == "depthwise_3x3_int8":
+        below = memory.distance_of_rows(call.integers)
+        is_over = below < target.nbytes
+        return [memory.Over(target, source, below, call.integers["input_channels"])] if is_over else []
+    in_columns = name == "convolution_int8" and way == "speed"
     below = memory.distance(call.kernel, call.integers, size, in_columns=in_columns)
     return [memory.Over(target, source, below)] if below < target.nbytes else []
 

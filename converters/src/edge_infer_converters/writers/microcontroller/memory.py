@@ -8,6 +8,7 @@ and others 2021; here the distance is computed exactly, place by place).
 from __future__ import annotations
 
 import random
+from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,11 +29,17 @@ class Over(NamedTuple):
         output: The value that a call writes.
         given: The value that the call is the last one to read.
         distance: By how many bytes the output must start below the input at least.
+        step: It starts a multiple of so many bytes below the input.
     """
 
     output: Value
     given: Value
     distance: int
+    step: int = 1
+
+    def fits(self, output: int, given: int) -> bool:
+        """Return whether the output may lie at a place, and the input at another."""
+        return output + self.distance <= given and (given - output) % self.step == 0
 
 
 class Memory(NamedTuple):
@@ -55,7 +62,7 @@ def place(values: Sequence[Value], over: Sequence[Over], alignment: int) -> Memo
         over: The outputs that may lie over inputs.
         alignment: Each starts at a multiple of it, in bytes.
     """
-    allowed = {(id(one.output), id(one.given)): one.distance for one in over}
+    allowed = {(id(one.output), id(one.given)): one for one in over}
     orders = [
         sorted(values, key=lambda one: (-one.nbytes, one.first)),
         sorted(values, key=lambda one: (one.first, -one.nbytes)),
@@ -77,7 +84,7 @@ def place(values: Sequence[Value], over: Sequence[Over], alignment: int) -> Memo
     return best
 
 
-def _greedy(order: Sequence[Value], allowed: dict[tuple[int, int], int], alignment: int) -> Memory:
+def _greedy(order: Sequence[Value], allowed: dict[tuple[int, int], Over], alignment: int) -> Memory:
     placed: list[tuple[int, Value]] = []
     for value in order:
         beside = [(start, one) for start, one in placed if one.first <= value.last and value.first <= one.last]
@@ -85,10 +92,10 @@ def _greedy(order: Sequence[Value], allowed: dict[tuple[int, int], int], alignme
         for start, one in beside:
             starts.add(_up(start + one.nbytes, alignment))
             below, above = allowed.get((id(value), id(one))), allowed.get((id(one), id(value)))
-            if below is not None and start >= below:
-                starts.add((start - below) // alignment * alignment)
+            if below is not None and start >= _up(below.distance, lcm(below.step, alignment)):
+                starts.add(start - _up(below.distance, lcm(below.step, alignment)))
             if above is not None:
-                starts.add(_up(start + above, alignment))
+                starts.add(start + _up(above.distance, lcm(above.step, alignment)))
         found = next(start for start in sorted(starts) if _fits(value, start, beside, allowed))
         placed.append((found, value))
     return Memory(
@@ -96,12 +103,12 @@ def _greedy(order: Sequence[Value], allowed: dict[tuple[int, int], int], alignme
     )
 
 
-def _fits(value: Value, at: int, beside: list[tuple[int, Value]], allowed: dict[tuple[int, int], int]) -> bool:
+def _fits(value: Value, at: int, beside: list[tuple[int, Value]], allowed: dict[tuple[int, int], Over]) -> bool:
     for start, one in beside:
         if at + value.nbytes <= start or start + one.nbytes <= at:
             continue
         below, above = allowed.get((id(value), id(one))), allowed.get((id(one), id(value)))
-        if not ((below is not None and at + below <= start) or (above is not None and start + above <= at)):
+        if not ((below is not None and below.fits(at, start)) or (above is not None and above.fits(start, at))):
             return False
     return True
 
@@ -134,3 +141,17 @@ def distance(kernel: str, integers: dict[str, int], size: int, *, in_columns: bo
         # Of a channel alone the channels behind it are still needed at the same place.
         needs = np.maximum(needs, (places * made if not kernel.startswith("convolution") else ends) - still)
     return int(max(needs.max(), 0)) * size
+
+
+def distance_of_rows(integers: dict[str, int]) -> int:
+    """Return the same of a depthwise window of 3 by 3 int8, which computes one channel after another, row by row.
+
+    Of a channel the rows of a window are copied before its row is written. So an output lies over its input where both
+    have the same channel at a place: the distance is a multiple of the channels.
+    """
+    rows, width, height = integers["output_height"], integers["input_width"], integers["input_height"]
+    made = rows * integers["output_width"]
+    image, row = np.arange(integers["batch"])[:, None], np.arange(rows)[None, :]
+    read = np.clip(row * integers["stride_height"] - integers["pad_top"] + 3, 0, height)
+    needs = image * made + (row + 1) * integers["output_width"] - (image * height + read) * width
+    return int(max(needs.max(), 0)) * integers["input_channels"]

@@ -30,6 +30,7 @@ _LIBRARY = {
 _BESIDE = {
     "features": "| `FOLDERNAME.h`, `FOLDERNAME.c` | the features of a sound, which the model takes |\n",
     "image": "| `FOLDERNAME.h`, `FOLDERNAME.c` | the steps from an image to the model's input |\n",
+    "boxes": "| `FOLDERNAME.h`, `FOLDERNAME.c` | the objects that a run finds |\n",
     "classes": "| `FOLDERNAME.h`, `FOLDERNAME.c` | the best classes of a run |\n",
 }
 _ROUNDINGS = {
@@ -86,7 +87,7 @@ def files(
         "level": "-O2" if is_fast else "-Os",
         "rounding": _ROUNDINGS[rounding],
         "example": example,
-        "more": "A run leaves its variables for the next one; `_reset()` starts over." if layout.state else "",
+        "more": " A run leaves its variables for the next one; `_reset()` starts over." if layout.state else "",
         "dsp": template("dsp.md") if is_fast else "",
         "compare": template("is_near.c") if any(one.kind == "float" for one in outputs) else "",
         "arrays": "\n".join(_arrays(inputs, outputs, goldens)),
@@ -100,7 +101,12 @@ def files(
             for one in outputs
         ),
     }
-    parts = (("features", steps.features), ("image", steps.image), ("classes", steps.ranks))
+    parts = (
+        ("features", steps.features),
+        ("image", steps.image),
+        ("boxes", steps.detector),
+        ("classes", steps.ranks),
+    )
     beside = [f"{prefix}_{part}" for part, has in parts if has]
     words |= step_tests(prefix, steps, goldens)
     words["classes"] = f"    int classes[{min(3, outputs[0].size)}];\n" if steps.ranks else ""

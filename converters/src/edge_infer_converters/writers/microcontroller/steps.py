@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from edge_infer_converters.writers.microcontroller import boxes
 from edge_infer_converters.writers.microcontroller import features as audio
 from edge_infer_converters.writers.microcontroller import image as images
+from edge_infer_converters.writers.microcontroller.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edge_infer.tasks.definition import Definition
     from edge_infer.tensors.tensor import TensorSpec
+    from edge_infer_converters.writers.microcontroller.boxes import Detector
     from edge_infer_converters.writers.microcontroller.features import Features
     from edge_infer_converters.writers.microcontroller.golden import Golden
     from edge_infer_converters.writers.microcontroller.image import Resized, Source
@@ -38,6 +41,9 @@ class Steps(NamedTuple):
         labels: Their names; empty where there are none.
         source: An image of one size and its steps, or None.
         image: What is written of them for the input of the model in C; None until that is known.
+        finds: All steps of a bundle whose model finds boxes, or None.
+        detector: What is written of those behind the model; None until that is known.
+        left_out: Why they are not written; empty where they are, or where there are none.
     """
 
     features: Features | None = None
@@ -45,6 +51,9 @@ class Steps(NamedTuple):
     labels: tuple[str, ...] = ()
     source: Source | None = None
     image: Resized | None = None
+    finds: Definition | None = None
+    detector: Detector | None = None
+    left_out: str = ""
 
 
 def steps_of(
@@ -67,7 +76,9 @@ def steps_of(
     last = definition.outputs
     ranks = len(last) == 1 and last[0].name == "post.top_k" and last[0].parameters["threshold"] is None
     source = None if source_size is None else images.source_of(definition, *source_size)
-    return Steps(audio.features_of(definition, inputs), ranks, tuple(labels) if ranks else (), source)
+    finds = definition if boxes.is_detector(definition) else None
+    named = tuple(labels) if ranks or finds else ()
+    return Steps(audio.features_of(definition, inputs), ranks, named, source, finds=finds)
 
 
 def fitting(steps: Steps, inputs: list[End], outputs: list[End]) -> Steps:
@@ -81,7 +92,14 @@ def fitting(steps: Steps, inputs: list[End], outputs: list[End]) -> Steps:
         features = None
     ranks = steps.ranks and len(outputs) == 1 and len(steps.labels) in (0, outputs[0].size)
     image = None if steps.source is None else images.resized_of(steps.source, inputs)
-    return Steps(features, ranks, steps.labels if ranks else (), steps.source, image)
+    detector, reason = None, ""
+    if steps.finds is not None:
+        reason = boxes.reason_against(steps.finds, outputs)
+        if not reason:
+            item = None if image is None else image.item
+            detector = boxes.detector_of(steps.finds, inputs, outputs, steps.labels, item)
+    labels = steps.labels if ranks or detector else ()
+    return Steps(features, ranks, labels, steps.source, image, steps.finds, detector, reason)
 
 
 def files(prefix: str, steps: Steps, outputs: list[End]) -> dict[str, str]:
@@ -89,10 +107,12 @@ def files(prefix: str, steps: Steps, outputs: list[End]) -> dict[str, str]:
     found = {} if steps.features is None else audio.files(prefix, steps.features)
     if steps.image is not None:
         found |= images.files(prefix, steps.image)
+    if steps.detector is not None:
+        found |= boxes.files(prefix, steps.detector)
     if not steps.ranks:
         return found
     count = len(steps.labels)
-    names = "".join(f"  {_text(label)},\n" for label in steps.labels)
+    names = "".join(f"  {quoted(label)},\n" for label in steps.labels)
     words = {"prefix": prefix, "upper": prefix.upper(), "size": str(outputs[0].size)}
     words |= {"kind": outputs[0].kind, "output": outputs[0].name}
     declared = f"\nextern const char *const {prefix}_labels[{count}];\n" if count else ""
@@ -101,13 +121,6 @@ def files(prefix: str, steps: Steps, outputs: list[End]) -> dict[str, str]:
         text = Template((_FOLDER / f"classes.{end}").read_text())
         found[f"{prefix}_classes.{end}"] = text.substitute(words, labels=labels)
     return found
-
-
-def _text(label: str) -> str:
-    """Return a text as C has it, in ASCII."""
-    return (
-        '"' + "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in label.encode()) + '"'
-    )
 
 
 def tested(prefix: str, steps: Steps, goldens: Sequence[Golden]) -> dict[str, str]:
@@ -121,6 +134,10 @@ def tested(prefix: str, steps: Steps, goldens: Sequence[Golden]) -> dict[str, st
         words["step_includes"] += f'#include "{prefix}_image.h"\n'
         words["step_arrays"], words["step_lines"] = images.golden(prefix, steps.image)
         _say(words, prefix, steps.image.height, "rows of the image")
+    if steps.detector is not None:
+        words["step_includes"] += f'#include "{prefix}_boxes.h"\n'
+        arrays, words["step_checks"] = boxes.golden(prefix, steps.detector, goldens)
+        words["step_arrays"] += arrays
     if steps.ranks:
         words["step_includes"] += f'#include "{prefix}_classes.h"\n'
         best = [np.argsort(-one.outputs[0].reshape(-1).astype(np.float64), kind="stable")[:3] for one in goldens]

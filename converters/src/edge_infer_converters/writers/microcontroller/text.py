@@ -122,7 +122,7 @@ def kernels(prefix: str, layout: Layout, way: str) -> str:
     """Return `PREFIX_kernels.h`: the kernels that the model calls."""
     lines = [f"/* The kernels of {prefix}.c, which alone includes this file: those that the model calls. */", ""]
     known = known_calls(layout, way)
-    for name, layers in _by_kernel(layout).items():
+    for name, layers in by_kernel(layout).items():
         lines += [*_struct(name, layers, known[name].common), ""]
     names = {layer.kernel: layer.call.kernel for layer in layout.layers}
     for block in kernel_source.needed(names, way, known):
@@ -165,7 +165,7 @@ def source(prefix: str, name: str, layout: Layout, inputs: list[End], outputs: l
 def known_calls(layout: Layout, way: str) -> dict[str, Known]:
     """Return what is known of the calls of each kernel; where there is one call, compilers see its integers."""
     found = {}
-    for name, layers in _by_kernel(layout).items():
+    for name, layers in by_kernel(layout).items():
         single = {bool(layer.call.integers.get("single")) for layer in layers}
         common = {
             key: value
@@ -235,7 +235,8 @@ def _records(one: Array) -> tuple[list[str], str, int]:
     return records, "struct node", len(records)
 
 
-def _by_kernel(layout: Layout) -> dict[str, list[Layer]]:
+def by_kernel(layout: Layout) -> dict[str, list[Layer]]:
+    """Return the calls of each kernel by its name in C."""
     found: dict[str, list[Layer]] = {}
     for layer in layout.layers:
         found.setdefault(layer.kernel, []).append(layer)
@@ -251,7 +252,7 @@ def _struct(kernel: str, layers: list[Layer], common: Mapping[str, int]) -> list
         const = "" if _is_written(kernel, tensor) else "const "
         kind = element_type(kernel, tensor) if tensor in _TYPED else "void"
         lines.append(f"  {const}{'int8_t' if tensor == 'shifts' else kind} *{tensor};")
-    for kind, names in _kinds([one for one in declared.integers if one not in common], layers).items():
+    for kind, names in integer_kinds([one for one in declared.integers if one not in common], layers).items():
         if names:
             lines += _members(kind, names)
     if declared.floats:
@@ -259,7 +260,8 @@ def _struct(kernel: str, layers: list[Layer], common: Mapping[str, int]) -> list
     return [*lines, "};"]
 
 
-def _kinds(integers: Sequence[str], layers: list[Layer]) -> dict[str, list[str]]:
+def integer_kinds(integers: Sequence[str], layers: Sequence[Layer]) -> dict[str, list[str]]:
+    """Return which integers of some calls are members of 32 bits in C, and which of 16."""
     found: dict[str, list[str]] = {"int32_t": [], "int16_t": []}
     for name in integers:
         is_short = all(_is_short(layer.call.integers[name]) for layer in layers)
@@ -314,3 +316,10 @@ def _needs(include: str, body: str, layout: Layout) -> bool:
 
 def _text(lines: list[str]) -> str:
     return "\n".join(lines) + "\n"
+
+
+def quoted(label: str) -> str:
+    """Return a text as C has it, in ASCII."""
+    return (
+        '"' + "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in label.encode()) + '"'
+    )

@@ -88,11 +88,13 @@ def write(
         f"{prefix}_kernels.h": text.kernels(prefix, layout, way),
         f"{prefix}_weights.h": text.weights(prefix, layout),
     }
-    has_math = "<math.h>" in files[f"{prefix}.c"]
     steps = fitting(steps, given, made)
     files |= step_files(prefix, steps, made)
+    has_math = any("<math.h>" in content for content in files.values())
     if is_library:
-        files[f"{prefix}.c"] = text.unfused(files[f"{prefix}.c"])
+        for path in (f"{prefix}.c", f"{prefix}_boxes.c"):
+            if path in files:
+                files[path] = text.unfused(files[path])
         files = {f"src/{path}": content for path, content in files.items()}
     files |= project.files(
         prefix,

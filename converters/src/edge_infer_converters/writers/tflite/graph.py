@@ -134,6 +134,13 @@ class Graph:
             self._constants[key] = Tensor(self._unique(name), value.shape, value.shape, value.dtype, value)
         return self._constants[key]
 
+    def store(self, tensor: Tensor, value: np.ndarray) -> None:
+        """Give a constant another value of its shape and type."""
+        value = np.ascontiguousarray(value)
+        self._constants = {key: one for key, one in self._constants.items() if one is not tensor}
+        tensor.data = value
+        self._constants.setdefault((value.dtype.str, value.shape, value.tobytes()), tensor)
+
     def add(
         self,
         code: str,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 if TYPE_CHECKING:
-    from edge_infer_converters.writers.tflite.graph import Graph, Operator
+    from edge_infer_converters.writers.tflite.graph import Graph, Operator, Tensor
 
 #: Operators that others can apply to what they give, by their number in an operator's options.
 ACTIVATIONS = {
@@ -16,6 +19,8 @@ ACTIVATIONS = {
     "RELU_N1_TO_1": schema.ActivationFunctionType.RELU_N1_TO_1,
 }
 _REDUCTIONS = ("MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM")
+_MOVES = ("GATHER", "RESHAPE", "SLICE", "STRIDED_SLICE", "TRANSPOSE")
+_WITH_BIAS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 # Operators whose options can name an activation.
 _FUSING = (
     "ADD",
@@ -30,26 +35,65 @@ _FUSING = (
 )
 
 
-def tidy(graph: Graph) -> None:
-    """Simplify a graph in place; the values of its outputs stay what they are."""
+def tidy(graph: Graph, *, reorders: bool = True) -> None:
+    """Simplify a graph in place; the values of its outputs stay what they are.
+
+    Args:
+        graph: The graph.
+        reorders: Whether weights may be stored in another order, and equal values be one; not where they have scales.
+    """
+    if reorders:
+        _join_equal(graph)
     _join_reshapes(graph)
     _drop_dimensions_in_reductions(graph)
+    if reorders:
+        _read_rows_in_another_order(graph)
     _fuse_biases(graph)
     fuse_activations(graph)
     _drop_unread(graph)
 
 
 def _fuse_biases(graph: Graph) -> None:
-    """Let FULLY_CONNECTED add the constant that an ADD behind it adds to each row."""
-    for dense, add in _pairs(graph, ("FULLY_CONNECTED",), ("ADD",)):
+    """Let a convolution or FULLY_CONNECTED add the constant that an ADD behind it adds to each channel or row."""
+    for dense, add in _pairs(graph, _WITH_BIAS, ("ADD",)):
         other = [tensor for tensor in add.inputs if tensor is not None and tensor is not dense.outputs[0]]
-        weights = dense.inputs[1]
-        if len(other) != 1 or other[0].data is None or dense.inputs[2] is not None or weights is None:
+        weights, own = dense.inputs[1:3]
+        if len(other) != 1 or other[0].data is None or weights is None or dense.outputs[0].quantization is not None:
             continue
-        is_row = other[0].data.size == weights.shape[0] == other[0].shape[-1]
+        if own is not None and (own.data is None or _activation(dense) != schema.ActivationFunctionType.NONE):
+            continue
+        width = weights.shape[-1 if dense.code == "DEPTHWISE_CONV_2D" else 0]
+        is_row = other[0].data.size == width == other[0].shape[-1]
         if is_row and add.outputs[0].signature == dense.outputs[0].signature:  # a row of more axes would add some
-            dense.inputs[2] = graph.constant(f"{other[0].name}/bias", other[0].data.reshape(-1))
+            row = other[0].data.reshape(-1)
+            dense.inputs[2] = graph.constant(f"{other[0].name}/bias", row if own is None else own.data + row)
             _skip(graph, dense, add)
+
+
+def _read_rows_in_another_order(graph: Graph) -> None:
+    """Let FULLY_CONNECTED read flattened images as they lie, its weights in that order: a TRANSPOSE before goes."""
+    readers = Counter(id(tensor) for one in graph.operators for tensor in one.inputs)
+    of_dense = {id(reshape): dense for reshape, dense in _pairs(graph, ("RESHAPE",), ("FULLY_CONNECTED",))}
+    for turn, reshape in _pairs(graph, ("TRANSPOSE",), ("RESHAPE",)):
+        dense = of_dense.get(id(reshape))
+        given, order = turn.inputs
+        if dense is None or given is None or order is None or order.data is None:
+            continue
+        axes = [int(axis) for axis in order.data.reshape(-1)]
+        rows, weights = reshape.outputs[0], dense.inputs[1]
+        turned = turn.outputs[0].shape
+        if axes[0] or dense.inputs[0] is not rows or rows.shape != (turned[0], math.prod(turned[1:])):
+            continue
+        if weights is None or weights.data is None or weights.dtype != np.float32 or readers[id(weights)] > 1:
+            continue
+        columns = weights.data.reshape(-1, *turned[1:]).transpose(0, *(axes.index(i) for i in range(1, len(axes))))
+        graph.store(weights, columns.reshape(weights.shape))
+        reshape.inputs[0] = given
+        graph.operators.remove(turn)
+
+
+def _activation(operator: Operator) -> int:
+    return int(getattr(operator.options, "fusedActivationFunction", schema.ActivationFunctionType.NONE))
 
 
 def fuse_activations(graph: Graph) -> None:
@@ -64,6 +108,30 @@ def fuse_activations(graph: Graph) -> None:
         if getattr(options, "fusedActivationFunction", None) == schema.ActivationFunctionType.NONE:
             setattr(options, "fusedActivationFunction", ACTIVATIONS[activation.code])  # noqa: B010  untyped schema
             _skip(graph, producer, activation)
+
+
+def _join_equal(graph: Graph) -> None:
+    """Let what moves the same elements to the same places do it once."""
+    at_the_end = {id(tensor) for tensor in graph.outputs}
+    known: dict[tuple[object, ...], Operator] = {}
+    given: dict[int, Tensor] = {}
+    kept = []
+    for operator in graph.operators:
+        operator.inputs = [one if one is None else given.get(id(one), one) for one in operator.inputs]
+        is_move = (
+            operator.code in _MOVES
+            and id(operator.outputs[0]) not in at_the_end
+            and not any(one is not None and one.is_variable for one in operator.inputs)
+        )
+        settings = {} if operator.options is None else vars(operator.options)
+        key = (operator.code, *map(id, operator.inputs), operator.outputs[0].signature, repr(sorted(settings.items())))
+        if is_move and key in known:
+            given[id(operator.outputs[0])] = known[key].outputs[0]
+            continue
+        if is_move:
+            known[key] = operator
+        kept.append(operator)
+    graph.operators = kept
 
 
 def _join_reshapes(graph: Graph) -> None:

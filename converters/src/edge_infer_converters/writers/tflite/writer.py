@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import onnx.inliner
 from edge_infer.errors import ConversionError
 from edge_infer_converters.passes.carried_scales import to_float_weights
 from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.passes.fold_shuffles import fold_shuffles_in
 from edge_infer_converters.passes.quantized_operators import has_quantizers, to_quantizers
 from edge_infer_converters.passes.quantized_weights import store_quantized_weights
 from edge_infer_converters.writers.tflite import flatbuffer, metadata
@@ -126,9 +128,11 @@ class FloatGraph:
         with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
             if has_quantizers(model):
                 model, scales = to_float_weights(store_quantized_weights(to_quantizers(model)))
-            prepared = write_out_functions(fold_batch_norm(model), RULES)
+            folded = fold_batch_norm(model)
+            fold_shuffles_in(folded)
+            prepared = write_out_functions(folded, RULES)
             graph, is_batch_fixed = _lowered(prepared, for_page, fixed_batch)
-        tidy(graph)
+        tidy(graph, reorders=scales is None)
         return cls(graph, name, is_batch_fixed=is_batch_fixed, scales=scales)
 
     def describe(self, name: str, version: str, labels: Sequence[str] = ()) -> None:
@@ -244,10 +248,8 @@ def _share(graph: Graph, scheme: Scheme) -> tuple[str, int]:
 
 def _lowered(model: onnx.ModelProto, for_page: bool, fixed_batch: bool) -> tuple[Graph, bool]:
     """Return the graph, and whether its batch had to be fixed."""
-    try:
-        if fixed_batch:
-            raise BatchDependent
-        return lower(join_gelu(narrow(specialise(model))), RULES, for_page=for_page), False
-    except BatchDependent:
-        fixed = narrow(specialise(model, fixed_batch=True))
-        return lower(join_gelu(fixed), RULES, for_page=for_page), True
+    if not fixed_batch:
+        with suppress(BatchDependent):  # and let go of what was found before the next one is: the error refers to it
+            return lower(join_gelu(narrow(specialise(model))), RULES, for_page=for_page), False
+    fixed = narrow(specialise(model, fixed_batch=True))
+    return lower(join_gelu(fixed), RULES, for_page=for_page), True

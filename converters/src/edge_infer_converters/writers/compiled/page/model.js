@@ -10,6 +10,7 @@ const KINDS = {
   int32: Int32Array,
   int64: BigInt64Array,
 };
+const DOT_SECTION = "edge_infer.dot";
 const RANGES = { int8: [-128, 127], uint8: [0, 255], int16: [-32768, 32767] };
 
 /**
@@ -31,6 +32,7 @@ export class Model {
     this.outputs = program.outputs;
     this.#base = program.base;
     this.#exports = instance.exports;
+    takeDot(module, this.#exports);
     // The first values are copied now: those of zeros are nowhere.
     const bytes = (offset, size) => new Uint8Array(this.#exports.memory.buffer, this.#base + offset, size);
     this.#state = (program.state ?? []).map(([offset, size, initial]) => [bytes(offset, size), initial < 0 ? new Uint8Array(size) : bytes(initial, size)]);
@@ -121,6 +123,14 @@ async function compiled(source) {
   const type = response.headers.get("content-type") ?? "";
   if (type.startsWith("application/wasm")) return WebAssembly.compileStreaming(response);
   return WebAssembly.compile(await response.arrayBuffer());
+}
+
+/** Call the dot product of bytes for int8 convolutions, where the file has it and this processor's is exact. */
+function takeDot(module, { memory, table }) {
+  const [section] = WebAssembly.Module.customSections(module, DOT_SECTION);
+  if (!section || !WebAssembly.validate(section)) return;
+  const dot = new WebAssembly.Instance(new WebAssembly.Module(section), { env: { memory } }).exports;
+  if (dot.is_exact()) table.set(0, dot.convolution_int8);
 }
 
 /** Round to the nearest whole number, halves to even, as the engines do. */

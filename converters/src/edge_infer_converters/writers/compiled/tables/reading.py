@@ -62,7 +62,7 @@ class Table:
         if len(dims) == 2 and dims[0] > 1:
             raise UnsupportedModel(
                 f"the input `{value.name}` has {dims[0]} rows, expected a free number, or 1",
-                hint=f"--shape {value.name}=?x{dims[1]}",
+                hint="edge-infer convert MODEL --dynamic batch --format compiled -o model.bundle",
             )
         if len(dims) != 2 or dims[1] < 1:
             raise UnsupportedModel(

@@ -7,6 +7,9 @@ static int32_t word_at(const void *place) {
   memcpy(&word, place, 4);
   return word;
 }
+#endif
+
+#if defined(__ARM_FEATURE_DSP)
 static int32_t even_weights(int32_t four) { return (int32_t)__sxtb16((uint32_t)four); }
 static int32_t odd_weights(int32_t four) { return (int32_t)__sxtb16((uint32_t)four >> 8); }
 /* Of values their zero point is taken away by the same instruction: `zeros` is twice 0 - zero, as `both` makes it. */
@@ -21,10 +24,20 @@ static int32_t odd_values(int32_t zeros, int32_t four) {
 static void put_word(void *place, int32_t word) { memcpy(place, &word, 4); }
 #endif
 
+/* The upper half of a product, rounded. */
+static int32_t rounded_high(int32_t first, int32_t second) {
+#if defined(__ARM_FEATURE_DSP) && defined(__GNUC__)
+  int32_t high;
+  __asm__("smmulr %0, %1, %2" : "=r"(high) : "r"(first), "r"(second));
+  return high;
+#else
+  return (int32_t)(((int64_t)first * second + INT64_C(0x80000000)) >> 32);
+#endif
+}
+
 /* `small_result` of `windows.c`: the bounds of int8 itself are one instruction. */
 static int8_t small_result(int32_t sum, int32_t multiplier, int32_t shift, int32_t zero, int32_t low, int32_t high) {
-  int32_t scaled = (int32_t)(((int64_t)(2 * sum) * multiplier + INT64_C(0x80000000)) >> 32);
-  int32_t half = INT32_C(1) << (-shift - 1);
+  int32_t scaled = rounded_high(2 * sum, multiplier), half = INT32_C(1) << (-shift - 1);
   scaled = ((scaled + (scaled >> 31) + half) >> -shift) + zero;
 #if defined(__ARM_FEATURE_DSP)
   if (low == -128 && high == 127) return (int8_t)__ssat(scaled, 8);
@@ -161,7 +174,7 @@ static void convolution_int8(const struct convolution_int8_call *a) {
 /* A convolution of each channel alone, four channels at once. Weights are [height, width, channels]. */
 static void depthwise_int8(const struct depthwise_int8_call *a) {
   int32_t channels = a->input_channels, width = a->input_width, down = a->dilation_height * width * channels;
-  int32_t across = a->dilation_width * channels, b, oy, ox, n, ky, kx;
+  int32_t across = a->dilation_width * channels, b, oy, ox, n, ky, kx, rest;
   int8_t *output = a->output;
   for (b = 0; b < a->batch; b++) {
     const int8_t *image = (const int8_t *)a->input + b * a->input_height * width * channels;
@@ -205,7 +218,7 @@ static void depthwise_int8(const struct depthwise_int8_call *a) {
           output[n + 2] = (int8_t)s2;
           output[n + 3] = (int8_t)s3;
         }
-        for (; n < channels; n++) {
+        for (rest = channels & 3; rest > 0; rest--, n++) {
           int32_t sum = a->bias[n];
           for (ky = y.first; ky < y.last; ky++) {
             const int8_t *value = first + n + (ky - y.first) * down;
@@ -218,6 +231,90 @@ static void depthwise_int8(const struct depthwise_int8_call *a) {
         output += channels;
       }
   }
+}
+
+/* A depthwise convolution of 3 by 3 taps, one channel after another. Three rows of the channel lie in the scratch as
+   int16 and a fourth stands for what is outside of the image; a pair of words has the weights of a row as 0, 1 and
+   1, 2. Weights are [3, 3, channels]. */
+static void depthwise_3x3_int8(const struct depthwise_3x3_int8_call *a) {
+  int32_t channels = a->input_channels, columns = a->output_width, stride = a->stride_width, left = a->pad_left;
+  int32_t length = (stride * columns + 3) & ~1, inside = least(a->input_width, length - left), b, n, oy, ox, k;
+  int16_t *first = a->scratch, *outside = first + 3 * length;
+  for (k = 0; k < 4 * length; k++) first[k] = (int16_t)a->input_zero;
+  for (b = 0; b < a->batch; b++)
+    for (n = 0; n < channels; n++) {
+      const int8_t *from = (const int8_t *)a->input + b * a->input_height * a->input_width * channels + n;
+      const int8_t *weights = (const int8_t *)a->weights + n;
+      int8_t *output = (int8_t *)a->output + b * a->output_height * columns * channels + n;
+      int16_t *next = first, *top = outside, *middle = outside, *bottom = outside, w[9];
+      int32_t multiplier = a->multipliers[n], shift = a->shifts[n], bias = a->bias[n], y = -a->pad_top;
+      for (k = 0; k < 9; k++, weights += channels) {
+        w[k] = (int16_t)(*weights - a->weights_zero);
+        bias -= a->input_zero * w[k];
+      }
+      for (oy = 0; oy < a->output_height; oy++) {
+        for (; y < oy * a->stride_height - a->pad_top + 3; y++) {
+          top = middle;
+          middle = bottom;
+          bottom = outside;
+          if (y < 0 || y >= a->input_height) continue;
+          bottom = next + left;
+          for (k = inside; k >= 2; k -= 2, from += 2 * channels) {
+            *bottom++ = from[0];
+            *bottom++ = from[channels];
+          }
+          if (k > 0) *bottom = *from;
+          from += (a->input_width - inside + k) * channels;
+          bottom = next;
+          next = next == first + 2 * length ? first : next + length;
+        }
+        const int16_t *x0 = top, *x1 = middle, *x2 = bottom;
+        ox = 0;
+#if defined(__ARM_FEATURE_DSP)
+        int32_t a0 = word_at(w), a1 = word_at(w + 3), a2 = word_at(w + 6);
+        int32_t b0 = word_at(w + 1), b1 = word_at(w + 4), b2 = word_at(w + 7);
+        if (stride == 1)
+          for (; ox + 2 <= columns; ox += 2, x0 += 2, x1 += 2, x2 += 2) {
+            int32_t sum = bias, second = bias, u = word_at(x0), v = word_at(x0 + 2);
+            sum = __smlad(u, a0, sum);
+            sum = __smlabt(v, b0, sum);
+            second = __smlatb(u, a0, second);
+            second = __smlad(v, b0, second);
+            u = word_at(x1);
+            v = word_at(x1 + 2);
+            sum = __smlad(u, a1, sum);
+            sum = __smlabt(v, b1, sum);
+            second = __smlatb(u, a1, second);
+            second = __smlad(v, b1, second);
+            u = word_at(x2);
+            v = word_at(x2 + 2);
+            sum = __smlad(u, a2, sum);
+            sum = __smlabt(v, b2, sum);
+            second = __smlatb(u, a2, second);
+            second = __smlad(v, b2, second);
+            *output = SCALED(sum);
+            output += channels;
+            *output = SCALED(second);
+            output += channels;
+          }
+#endif
+        for (; ox < columns; ox++, output += channels, x0 += stride, x1 += stride, x2 += stride) {
+          int32_t sum = bias;
+#if defined(__ARM_FEATURE_DSP)
+          sum = __smlad(word_at(x0), a0, sum);
+          sum = __smlad(word_at(x1), a1, sum);
+          sum = __smlad(word_at(x2), a2, sum);
+          sum = __smlabt(x0[2], b0, sum);
+          sum = __smlabt(x1[2], b1, sum);
+          sum = __smlabt(x2[2], b2, sum);
+#else
+          sum += x0[0] * w[0] + x0[1] * w[1] + x0[2] * w[2] + x1[0] * w[3] + x1[1] * w[4] + x1[2] * w[5];
+          sum += x2[0] * w[6] + x2[1] * w[7] + x2[2] * w[8];
+#endif
+          *output = SCALED(sum);
+        }
+      }
+    }
 }
 
 /* A fully connected layer, two outputs at once: the rows of an image are the rows of a matrix. Weights are

@@ -16,6 +16,9 @@ from edge_infer_converters.writers.tflite.rules.elementwise import layout_of
 if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.lowering import Node, Rule
 
+#: Below it nothing is shuffled.
+_LEAST_STEP = 2
+
 
 def gathered(node: Node) -> None:
     """Rows of a table by number: EMBEDDING_LOOKUP where the table is constant, which quantizers know, else GATHER."""
@@ -25,7 +28,12 @@ def gathered(node: Node) -> None:
     if numbers is not None:
         size = node.size(axis)
         indices = node.stored("indices", np.where(numbers < 0, numbers + size, numbers).astype(np.int32))
-        node.give(f.gather(node.input(), indices, axis))
+        layout = layout_of(node) if axis and numbers.ndim == 1 else Layout.PLAIN  # as many axes as before
+        place = to_channels_last(rank).index(axis) if layout is Layout.CHANNELS_LAST else axis
+        value = node.input(0, layout)
+        is_last = place == rank - 1 and numbers.ndim == 1 and -1 not in value.signature
+        shuffled = _shuffled(f, value, numbers % size) if is_last else None
+        node.give(f.gather(value, indices, place) if shuffled is None else shuffled, layout)
         return
     indices = f.cast(node.input(1), np.int32)
     if table is None or axis or rank != 2 or table.dtype != np.float32:
@@ -37,6 +45,25 @@ def gathered(node: Node) -> None:
     flat = indices if indices.rank == 1 else f.reshape(indices, (_count(indices.signature),))
     found = f.operator("EMBEDDING_LOOKUP", [flat, node.input()], (flat.signature[0], table.shape[1]), table.dtype)
     node.give(f.reshape(found, (*indices.signature, table.shape[1])))
+
+
+def _shuffled(f: Formula, value: Tensor, places: np.ndarray) -> Tensor | None:
+    """Return every nth element of the last axis, or all so, one nth after another, by a transposition; else None.
+
+    LiteRT's GATHER along a last axis copies element by element, and XNNPACK, which has the rest, has none.
+    """
+    size, count = value.shape[-1], len(places)
+    step = int(places[1] - places[0]) if count > 1 else 0
+    if step < _LEAST_STEP or size % step or size // step < _LEAST_STEP:
+        return None
+    parts = np.arange(size).reshape(-1, step).T
+    rows = f.reshape(value, (prod(value.shape[:-1]), size // step, step))
+    if count == size and np.array_equal(parts.reshape(-1), places):
+        return f.reshape(f.transpose(rows, (0, 2, 1)), value.signature)
+    if count == size // step and np.array_equal(parts[int(places[0]) % step], places):
+        part = f.slice(f.transpose(rows, (2, 0, 1)), 0, int(places[0]), int(places[0]) + 1)
+        return f.reshape(part, (*value.signature[:-1], count))
+    return None
 
 
 def gathered_elements(node: Node) -> None:

@@ -1,6 +1,7 @@
-"""Compiled models on the processor of the first Raspberry Pi, emulated by qemu-user: the bits of this machine.
+"""Compiled models on the processors of Raspberry Pis, emulated by qemu-user: the bits of this machine.
 
-There is no library for it in the package; the same sources are built as one static program.
+The sources of the kernels are built as one static program for each. For the first one's there is no library in the
+package; those for the others run in the emulated Pis (`make pi`).
 """
 
 from __future__ import annotations
@@ -24,32 +25,39 @@ from edge_infer_converters.writers.tflite import reading
 from tests.support.converters import small_models
 from tests.support.kernels.compiled_models import FILTERED, RECURRENT
 
+#: By processor the compiler's target and the emulator.
+PROCESSORS = {
+    "armv6": (("-target", "arm-linux-musleabihf", "-mcpu=arm1176jzf_s"), ("qemu-arm", "-cpu", "arm1176")),
+    "armv7": (("-target", "arm-linux-musleabihf", "-mcpu=cortex_a7"), ("qemu-arm", "-cpu", "cortex-a7")),
+    "aarch64": (("-target", "aarch64-linux-musl", "-mcpu=generic"), ("qemu-aarch64",)),
+}
 DRIVER = Path(__file__).parents[1] / "support/kernels/run.c"
 NUMBERS = {name: number for number, name in enumerate(KERNELS)}
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert shutil.which("qemu-arm"), "run `tests/setup.sh all`, which installs qemu-user"
-    folder = tmp_path_factory.mktemp("armv6")
+@pytest.fixture(scope="module", params=[*PROCESSORS])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command that runs the kernels."""
+    target, emulator = PROCESSORS[request.param]
+    assert shutil.which(emulator[0]), "run `tests/setup.sh all`, which installs qemu-user"
+    folder = tmp_path_factory.mktemp("kernels")
     lines = ["#pragma once", "typedef void (*kernel)(uint8_t *image, const void *arguments);"]
     lines += [f"void {name}(uint8_t *image, const void *arguments);" for name in KERNELS]
     lines.append(f"static const kernel KERNEL_TABLE[] = {{{', '.join(KERNELS)}}};")
     (folder / "table.h").write_text("\n".join(lines) + "\n")
     made = folder / "run"
     sources = sorted(map(str, build.SOURCE.glob("*.c")))
-    target = ("-target", "arm-linux-musleabihf", "-mcpu=arm1176jzf_s")
     options = ("-static", "-O2", "-fno-builtin", "-ffp-contract=off", "-fno-vectorize")
     more = ("-fno-slp-vectorize", "-fno-stack-protector", "-fno-sanitize=all", "-Wno-psabi", f"-I{folder}")
     command = [sys.executable, "-m", "ziglang", "cc", *target, *options, *more, "-o", str(made), str(DRIVER), *sources]
     subprocess.run(command, check=True, timeout=900)
-    return made
+    return [*emulator, str(made)]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("rounding", writer.ROUNDINGS)
-def test_a_network_gives_the_same_bits(program: Path, rounding: str) -> None:
+def test_a_network_gives_the_same_bits(program: list[str], rounding: str) -> None:
     model = onnx.shape_inference.infer_shapes(onnx.load_from_string(small_models.ds_cnn()))
     rng = np.random.default_rng(7)
     floats = tflite.FloatGraph.of_onnx(model)
@@ -62,11 +70,11 @@ def test_a_network_gives_the_same_bits(program: Path, rounding: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("source", ["RECURRENT", "FILTERED"])
-def test_a_stream_gives_the_same_bits(program: Path, source: str) -> None:
+def test_a_stream_gives_the_same_bits(program: list[str], source: str) -> None:
     check(program, {"RECURRENT": RECURRENT, "FILTERED": FILTERED}[source])
 
 
-def check(program: Path, compiled: writer.Compiled) -> None:
+def check(program: list[str], compiled: writer.Compiled) -> None:
     """Run a model there and here on the same inputs."""
     rng = np.random.default_rng(8)
     described = compiled.program
@@ -82,7 +90,7 @@ def check(program: Path, compiled: writer.Compiled) -> None:
     words = [word for kernel, place in described.calls for word in (NUMBERS[kernel], place)]
     sent = struct.pack(f"<{2 + len(words)}I", len(image), len(described.calls), *words) + image
 
-    done = subprocess.run(["qemu-arm", "-cpu", "arm1176", str(program)], input=sent, capture_output=True, check=True)
+    done = subprocess.run(program, input=sent, capture_output=True, check=True)
 
     for name, want in Image(compiled).run(feeds).items():
         offset = next(one.offset for one in described.outputs if one.name == name)

@@ -1,0 +1,62 @@
+"""Real models in C: those of `docs/reference/c_models.md` give their bytes here and on an emulated Cortex-M4."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import real_models
+from tests.support.microcontroller import models
+from tests.support.microcontroller.folders import ARM, flash_of, make
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ZOO = real_models.folder()
+LISTED = models.listed()
+#: Of the estimate of the code by what the compiler makes; 32 bytes are the functions of inputs and outputs.
+LOW, HIGH = 0.8, 1.25
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(ZOO is None, reason="EDGE_INFER_ZOO names no folder of real models"),
+]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("model", [one for one in LISTED if one.roundings], ids=lambda one: one.name)
+def test_a_real_model_gives_its_bytes_here_and_on_a_cortex_m4(model: models.Model, tmp_path: Path) -> None:
+    assert ZOO is not None
+    seen = set()
+    for rounding in model.roundings:
+        if rounding == "tflm":
+            pytest.importorskip("tflite_micro")
+        for way in ("size", "speed"):
+            folder = tmp_path / f"{rounding}_{way}"
+            said = models.tried(ZOO / model.name, rounding, way, folder)
+            assert isinstance(said, dict), said
+            assert said["checked"].startswith("equal to")
+            text = "".join((folder / f"net{end}").read_text() for end in (".c", "_kernels.h", "_weights.h"))
+            if text in seen:  # floats have one rounding
+                continue
+            seen.add(text)
+            assert "net: 2 of 2 goldens" in make(folder, "test")
+            if ARM and model.fits:
+                assert "net: 2 of 2 goldens" in make(folder, "qemu")
+                code = flash_of(folder) - said["constant_bytes"]
+                assert LOW <= (said["flash_bytes"] - said["constant_bytes"]) / code <= HIGH
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("model", [one for one in LISTED if not one.roundings], ids=lambda one: one.name)
+def test_a_real_model_is_refused_for_the_reason_of_the_page(model: models.Model, tmp_path: Path) -> None:
+    assert ZOO is not None
+
+    assert models.tried(ZOO / model.name, "reference", "size", tmp_path / "out") == model.reason
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_page_has_all_real_models() -> None:
+    assert ZOO is not None
+
+    assert sorted(one.name for one in LISTED) == sorted(path.name for path in real_models.paths(ZOO))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from edge_infer.sync.revision import File, Object, Revision
 
 #: What a trial raises for the fault of this machine or of who chose how to run, not of the version.
-_NOT_THE_VERSION_S = (
+_NOT_THE_VERSION = (
     BackendUnavailable,
     UnsupportedError,
     InputError,
@@ -262,7 +262,7 @@ class _Pull:
         try:
             self._trial(path)
             self._trial_s = time.perf_counter() - start
-        except _NOT_THE_VERSION_S:
+        except _NOT_THE_VERSION:
             self._device.write(ended)
             raise
         except Exception as error:

@@ -121,14 +121,14 @@ class TFLiteOperator(NamedTuple):
 
 
 class TFLiteFile(NamedTuple):
-    """The first subgraph of a TFLite file.
+    """A subgraph of a TFLite file.
 
     Attributes:
         tensors: All tensors.
         operators: In the order in which they run.
         inputs: The numbers of the tensors that come in, by the signature's names where there is one.
         outputs: Likewise of those that go out.
-        subgraphs: How many subgraphs there are; the others are bodies of control flow.
+        subgraphs: How many the file has; all but the first are bodies of control flow.
         description: Who made it.
         metadata: The bytes of each entry.
     """
@@ -187,12 +187,13 @@ class TFLiteFile(NamedTuple):
         return max((end for _, end, _ in placed), default=0)
 
 
-def read(content: bytes, name: str = "model.tflite") -> TFLiteFile:
+def read(content: bytes, name: str = "model.tflite", subgraph: int = 0) -> TFLiteFile:
     """Read a file.
 
     Args:
         content: Its bytes.
         name: What to call it in an error.
+        subgraph: Which of its subgraphs; all but the first are bodies of control flow.
 
     Raises:
         UnsupportedModel: It is not a TFLite file, is cut short, or contradicts itself.
@@ -203,7 +204,7 @@ def read(content: bytes, name: str = "model.tflite") -> TFLiteFile:
             hint="fetch or convert it again",
         )
     try:
-        return _read(content)
+        return _read(content, subgraph)
     except (_ContradictionError, UnicodeDecodeError, struct_error, IndexError) as error:
         raise UnsupportedModel(f"`{name}` contradicts itself: {error}", hint="fetch or convert it again") from error
 
@@ -226,12 +227,12 @@ class _ContradictionError(ValueError):
     """What a file says of itself cannot be true."""
 
 
-def _read(content: bytes) -> TFLiteFile:
+def _read(content: bytes, number: int) -> TFLiteFile:
     model = Table.root(content)
-    subgraphs = list(model.tables(2, 1))
-    if not subgraphs:
-        raise _ContradictionError("it has no subgraph")
-    graph = subgraphs[0]
+    subgraphs = list(model.tables(2, number + 1))
+    if len(subgraphs) <= number:
+        raise _ContradictionError(f"it has {len(subgraphs) or 'no'} subgraphs")
+    graph = subgraphs[number]
     codes = [_code(table) for table in model.tables(1)]
     buffers = [_data(content, table) for table in model.tables(4)]
     tensors = tuple(_tensor(table, buffers) for table in graph.tables(0))
@@ -247,7 +248,7 @@ def _read(content: bytes) -> TFLiteFile:
         for side, places in zip(("input", "output"), ends, strict=True)
     )
     signatures = list(model.tables(7, 1))
-    if signatures:
+    if signatures and number == 0:
         named = [{one.text(0): one.number(1, "I") for one in signatures[0].tables(field)} for field in (0, 1)]
         if sorted(named[0].values()) == sorted(ends[0]) and set(named[1].values()) == set(ends[1]):
             inputs, outputs = named

@@ -80,7 +80,7 @@ def by_litert(data: bytes, feeds: dict[str, Any]) -> list[Any]:
 @pytest.mark.parametrize("changed", [{}, {"use_regular_nms": True}, {"nms_score_threshold": 0.97}], ids=str)
 def test_the_boxes_are_those_of_litert(changed: dict[str, Any]) -> None:
     data = detector(**changed)
-    made = to_onnx(reading.read(data, "ssd.tflite", custom=SUPPORTED).graph, "ssd").SerializeToString()
+    made = to_onnx(reading.read_subgraphs(data, "ssd.tflite", SUPPORTED)[0], "ssd").SerializeToString()
 
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -105,7 +105,7 @@ def test_the_boxes_are_those_of_litert(changed: dict[str, Any]) -> None:
     ],
 )
 def test_other_options_are_named(changed: dict[str, Any], said: str) -> None:
-    graph = reading.read(detector(**changed), "ssd.tflite", custom=SUPPORTED).graph
+    graph = reading.read_subgraphs(detector(**changed), "ssd.tflite", SUPPORTED)[0]
 
     with pytest.raises(EdgeInferError, match=said):
         to_onnx(graph, "ssd")

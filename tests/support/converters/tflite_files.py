@@ -34,11 +34,12 @@ class Value:
 
 @dataclass
 class File:
-    """Operators, inputs and outputs."""
+    """Operators, inputs and outputs; `bodies` are the subgraphs that control flow runs, from number 1 on."""
 
     inputs: list[Value]
     outputs: list[Value]
     operators: list[tuple[str, list[Value], list[Value], Any, int]] = field(default_factory=list)
+    bodies: list[File] = field(default_factory=list)
 
     def add(self, code: str, given: list[Value], made: list[Value], options: Any = None, version: int = 1) -> File:
         self.operators.append((code, given, made, options, version))
@@ -47,9 +48,17 @@ class File:
     def data(self) -> bytes:
         """Return the bytes of the file."""
         model: Any = schema.ModelT()
-        graph: Any = schema.SubGraphT()
         model.version, model.description = 3, b"test"
-        model.buffers, model.operatorCodes, model.subgraphs = [schema.BufferT()], [], [graph]
+        model.buffers, model.operatorCodes, model.subgraphs = [schema.BufferT()], [], []
+        for part in (self, *self.bodies):
+            model.subgraphs.append(part.subgraph(model))
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+        return bytes(builder.Output())
+
+    def subgraph(self, model: Any) -> Any:
+        """Return the operators as a subgraph; its codes and constants are added to the model."""
+        graph: Any = schema.SubGraphT()
         graph.tensors, graph.operators = [], []
         places: dict[int, int] = {}
 
@@ -72,9 +81,7 @@ class File:
             model.operatorCodes.append(kind)
             graph.operators.append(operator)
         graph.inputs, graph.outputs = [place(one) for one in self.inputs], [place(one) for one in self.outputs]
-        builder = flatbuffers.Builder(1024)
-        builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
-        return bytes(builder.Output())
+        return graph
 
 
 def _tensor(value: Value, buffers: list[Any]) -> Any:
@@ -124,6 +131,7 @@ def by_litert(data: bytes, *feeds: Array) -> list[Array]:
 
 def by_onnx(data: bytes, *feeds: Array, optimize: bool = False) -> list[Array]:
     """Write a file as ONNX and run that, by default exactly as it is written."""
-    made = to_onnx(reading.read(data, "m.tflite").graph, "m")
+    bodies = reading.read_subgraphs(data, "m.tflite")
+    made = to_onnx(bodies[0], "m", bodies)
     names = [one.name for one in made.graph.input]
     return list(run_onnx(made.SerializeToString(), dict(zip(names, feeds, strict=True)), optimize=optimize).values())

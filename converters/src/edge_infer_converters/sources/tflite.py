@@ -116,8 +116,9 @@ class TFLiteSource(Source):
         from edge_infer_converters.writers.tflite import reading
 
         graph = self.graph
-        if isinstance(graph, EdgeInferError):  # it cannot be written back; ONNX has a form of one custom operator
-            graph = reading.read(self.data, f"{self.name}.tflite", custom=SUPPORTED)
+        if isinstance(graph, EdgeInferError):  # it cannot be written back; ONNX has control flow and complex numbers
+            bodies = reading.read_subgraphs(self.data, f"{self.name}.tflite", SUPPORTED)
+            return to_opset(to_onnx(bodies[0], self.name, bodies), self.opset)
         return to_opset(to_onnx(graph.graph, self.name), self.opset)
 
     def own_file(self, id_: str) -> bytes | None:

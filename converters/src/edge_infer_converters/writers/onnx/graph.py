@@ -7,6 +7,7 @@ that two windows in a row have no transposition between them.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from onnx import helper, numpy_helper
 from edge_infer.errors import UnsupportedModel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import onnx
 
@@ -45,12 +46,17 @@ class Graph:
     """Nodes and constants, and the names of the forms of each tensor.
 
     Rules read a tensor by `real`, `raw` or `weights`, add nodes by `node`, and end with `give` or `give_raw`.
+
+    Args:
+        body: Adds the operators of another subgraph: of its number, the graph and the values that it gets; returns the
+            values that it gives.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, body: Callable[[int, Graph, Sequence[str]], list[str]]) -> None:
+        self._lower = body
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self.opset = 18
+        self._opsets = {18}
         self._forms: dict[int, dict[Form, str]] = {}
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._scales: dict[int, tuple[str, str]] = {}
@@ -58,6 +64,22 @@ class Graph:
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}
         self.label = ""
+
+    @property
+    def opset(self) -> int:
+        """The lowest operator set that has all nodes."""
+        return max(self._opsets)
+
+    def inside(self) -> Graph:
+        """Return the graph of a body inside a node: with nodes of its own, and the names and constants of this one."""
+        made = copy(self)
+        made.nodes = []
+        made._forms, made._scales, made._weights = {}, {}, {}
+        return made
+
+    def lower(self, number: int, values: Sequence[str]) -> list[str]:
+        """Add the operators of a subgraph, which gets some values; return those that it gives."""
+        return self._lower(number, self, values)
 
     def reserve(self, name: str) -> str:
         """Take a name, of several layers in one the last, or the same with a number where it is taken."""
@@ -224,7 +246,7 @@ class Graph:
         if id(tensor) not in self._scales:
             scales, found = _scales(tensor), tensor.quantization
             if tensor.dtype == np.int16:
-                self.opset = 21  # the first with 16 bits
+                self._opsets.add(21)  # the first with 16 bits
             zeros = np.full(len(scales), found.zero_point if found else 0).astype(tensor.dtype)
             pair = [one if len(one) > 1 else one[0] for one in (scales, zeros)]
             if tensor.dtype == np.int32:  # a bias

@@ -31,7 +31,7 @@ _LONGEST_OPTION = 256
 _LARGEST_CUSTOM = 4096
 
 
-def read(content: bytes, name: str, *, with_variables: bool = False, custom: Container[str] = ()) -> FloatGraph:
+def read(content: bytes, name: str, *, with_variables: bool = False) -> FloatGraph:
     """Read a file.
 
     Args:
@@ -39,7 +39,6 @@ def read(content: bytes, name: str, *, with_variables: bool = False, custom: Con
         name: What to call it.
         with_variables: Whether resource variables are read, which cannot be written back: the graph that gives them
             their first values is left out.
-        custom: The custom operators that are read, which cannot be written back: their options are a dict.
 
     Raises:
         UnsupportedModel: It is not a TFLite file, is cut short or contradicts itself, or has what is not written back:
@@ -52,6 +51,45 @@ def read(content: bytes, name: str, *, with_variables: bool = False, custom: Con
             f"`{name}` has {file.subgraphs} subgraphs: control flow is not written back",
             hint="convert the model that it was made of",
         )
+    graph = _graph(content, file, name, kinds=("resource",) if with_variables else ())
+    fuse_activations(graph)
+    files = metadata.files_of(content)
+    return FloatGraph(graph, name.removesuffix(".tflite"), entries=file.metadata, files=files)
+
+
+def read_subgraphs(content: bytes, name: str, custom: Container[str] = ()) -> list[Graph]:
+    """Read all subgraphs of a file, to write them in another format: the first is the model, the others are bodies.
+
+    Args:
+        content: Its bytes.
+        name: What to call it.
+        custom: The custom operators that are read: their options are a dict.
+
+    Raises:
+        UnsupportedModel: As `read` says; variables and complex numbers are read.
+        UnsupportedOperator: It has other operators that are not TFLite's own.
+    """
+    file = tflite.read(content, name)
+    files = [file, *(tflite.read(content, name, number) for number in range(1, file.subgraphs))]
+    graphs = [
+        _graph(content, one, name, number, kinds=("resource", "complex64"), custom=custom)
+        for number, one in enumerate(files)
+    ]
+    for graph in graphs:
+        fuse_activations(graph)
+    return graphs
+
+
+def _graph(
+    content: bytes,
+    file: TFLiteFile,
+    name: str,
+    number: int = 0,
+    *,
+    kinds: Container[str] = (),
+    custom: Container[str] = (),
+) -> Graph:
+    """Read a subgraph; `kinds` are the types beside those that can be written back."""
     strange = sorted({one.code for one in file.operators if one.code.startswith("CUSTOM") and one.code not in custom})
     if strange:
         raise UnsupportedOperator(
@@ -59,13 +97,13 @@ def read(content: bytes, name: str, *, with_variables: bool = False, custom: Con
             hint=_advice(strange[0]),
             operators=strange,
         )
-    tensors = [_tensor(one, name, with_variables=with_variables) for one in file.tensors]
+    tensors = [_tensor(one, name, kinds) for one in file.tensors]
     for one, tensor in zip(file.tensors, tensors, strict=True):
         if one.scales is not None:
             tensor.quantization = _quantization(one, tensors, name)
     _name_ends(file, tensors, name)
     graph = Graph([tensors[i] for i in file.inputs.values()], [tensors[i] for i in file.outputs.values()])
-    packed: Any = schema.Model.GetRootAs(content).Subgraphs(0)
+    packed: Any = schema.Model.GetRootAs(content).Subgraphs(number)
     for i, operator in enumerate(file.operators):
         inputs = [tensors[place] if place >= 0 else None for place in operator.inputs]
         outputs = [tensors[place] for place in operator.outputs]
@@ -83,9 +121,7 @@ def read(content: bytes, name: str, *, with_variables: bool = False, custom: Con
                 f"`{name}` contradicts itself: the options of {operator.code} lie outside"
             ) from error
         graph.operators.append(Operator(operator.code, inputs, outputs, options, operator.version))
-    fuse_activations(graph)
-    files = metadata.files_of(content)
-    return FloatGraph(graph, name.removesuffix(".tflite"), entries=file.metadata, files=files)
+    return graph
 
 
 def _advice(custom: str) -> str:
@@ -96,10 +132,10 @@ def _advice(custom: str) -> str:
     return "convert the model that it was made of, without them"
 
 
-def _tensor(one: TFLiteTensor, name: str, *, with_variables: bool) -> Tensor:
-    if one.dtype == "resource" and with_variables:
+def _tensor(one: TFLiteTensor, name: str, kinds: Container[str]) -> Tensor:
+    if one.dtype == "resource" and one.dtype in kinds:
         return Tensor(one.name, one.shape, one.signature, RESOURCE)
-    if one.dtype not in (*_TYPES, "int4"):
+    if one.dtype not in (*_TYPES, "int4") and one.dtype not in kinds:
         raise UnsupportedModel(f"`{one.name}` of `{name}` is a tensor of {one.dtype}, which is not written back")
     dtype = np.dtype("int8" if one.dtype == "int4" else one.dtype)
     data = None

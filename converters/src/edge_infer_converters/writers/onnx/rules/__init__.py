@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer_converters.writers.onnx.rules import (
+    blocks,
+    control,
     dense,
     detections,
     elementwise,
@@ -14,6 +16,9 @@ from edge_infer_converters.writers.onnx.rules import (
     reduction,
     resize,
     shape,
+    signals,
+    suppression,
+    updates,
     windows,
 )
 
@@ -31,10 +36,15 @@ RULES: dict[str, Rule] = {
     **dense.RULES,
     **elementwise.RULES,
     **shape.RULES,
+    **blocks.RULES,
     **indexing.RULES,
     **reduction.RULES,
     **resize.RULES,
     **recurrent.RULES,
     **quantizers.RULES,
     **detections.RULES,
+    **suppression.RULES,
+    **updates.RULES,
+    **signals.RULES,
+    **control.RULES,
 }

@@ -112,6 +112,32 @@ def binary(operator: Operator, graph: Graph) -> None:
     _both(operator, graph, lambda a, b: graph.node(_BINARY[operator.code], [a, b]))
 
 
+def add_all(operator: Operator, graph: Graph) -> None:
+    """The sum of several tensors of one shape."""
+    given = [tensor(operator, place) for place in range(len(operator.inputs))]
+    first = graph.prefers_first(*given)
+    value = graph.node("Sum", [graph.real(one, first=first) for one in given])
+    graph.give(operator.outputs[0], value, first=first)
+
+
+def angle(operator: Operator, graph: Graph) -> None:
+    """The angle of a point (Y, X), from -pi to pi; ONNX has only the one of a quotient."""
+    _only_floats(operator)
+
+    def number(value: float) -> str:
+        return graph.constant(np.array(value, np.float32))
+
+    def compute(y: str, x: str) -> str:
+        is_down = graph.node("Less", [y, number(0)])
+        ahead = graph.node("Atan", [graph.node("Div", [y, x])])
+        behind = graph.node("Add", [ahead, graph.node("Where", [is_down, number(-np.pi), number(np.pi)])])
+        upright = graph.node("Mul", [graph.node("Sign", [y]), number(np.pi / 2)])
+        side = graph.node("Where", [graph.node("Less", [x, number(0)]), behind, ahead])
+        return str(graph.node("Where", [graph.node("Equal", [x, number(0)]), upright, side]))
+
+    _both(operator, graph, compute)
+
+
 def not_equal(operator: Operator, graph: Graph) -> None:
     """ONNX has only its opposite."""
     _both(operator, graph, lambda a, b: graph.node("Not", [graph.node("Equal", [a, b])]))
@@ -209,6 +235,8 @@ RULES = {
     "RSQRT": reciprocal_root,
     "GELU": gelu,
     "CAST": cast,
+    "ADD_N": add_all,
+    "ATAN2": angle,
     "NOT_EQUAL": not_equal,
     "SQUARED_DIFFERENCE": squared_difference,
     "FLOOR_DIV": floor_div,

@@ -21,52 +21,80 @@ _END = 2**31 - 1
 
 
 def cut(operator: Operator, graph: Graph) -> None:
-    """From a place on, so many; -1 stands for all that are left."""
+    """From a place on, so many; -1 stands for all that are left. Both may be computed."""
     given, output = tensor(operator, 0), operator.outputs[0]
     value, is_stored = stored(graph, given, output)
-    begin = constant(operator, 1).reshape(-1).astype(np.int64)
-    sizes = constant(operator, 2).reshape(-1).astype(np.int64)
-    ends = np.where(sizes < 0, _END, begin + sizes)
-    inputs = [value, graph.integers(*begin.tolist()), graph.integers(*ends.tolist())]
-    move(graph, output, graph.node("Slice", inputs), is_stored=is_stored)
+    begin, sizes = _places(operator, graph, 1), _places(operator, graph, 2)
+    ends = graph.node("Add", [begin, sizes])
+    named = tensor(operator, 2).data
+    if named is None or np.any(named < 0):
+        is_rest = graph.node("Less", [sizes, graph.integers(0)])
+        ends = graph.node("Where", [is_rest, graph.integers(_END), ends])
+    move(graph, output, graph.node("Slice", [value, begin, ends]), is_stored=is_stored)
+
+
+def _places(operator: Operator, graph: Graph, place: int) -> str:
+    """Name an input as a vector of int64."""
+    found = tensor(operator, place)
+    if found.data is not None:
+        return graph.integers(*(int(one) for one in found.data.reshape(-1)))
+    return str(graph.node("Cast", [graph.raw(found)], to=TensorProto.INT64))
 
 
 def strided_slice(operator: Operator, graph: Graph) -> None:
-    """As Python's slices; axes may be added, and those of one index dropped."""
+    """As Python's slices; axes may be added, and those of one index dropped. Begin and end may be computed."""
     given, output = tensor(operator, 0), operator.outputs[0]
     if option(operator, "ellipsisMask") or option(operator, "offset", default=False):
         raise UnsupportedModel("an ellipsis or ends that count from the beginning")
-    begin, end, strides = (constant(operator, place).reshape(-1).tolist() for place in (1, 2, 3))
+    strides = [int(one) for one in constant(operator, 3).reshape(-1)]
     masks = {name: option(operator, name) for name in ("beginMask", "endMask", "newAxisMask", "shrinkAxisMask")}
+    is_set = {name: [bool(mask >> i & 1) for i in range(len(strides))] for name, mask in masks.items()}
+    kept = [i for i, is_new in enumerate(is_set["newAxisMask"]) if not is_new]
+    dropped = [axis for axis, i in enumerate(kept) if is_set["shrinkAxisMask"][i]]
+    added = [i - sum(is_set["shrinkAxisMask"][:i]) for i in range(len(strides)) if i not in kept]
     value, is_stored = stored(graph, given, output)
-    starts, ends, steps, added, dropped = [], [], [], [], []
-    axis = place = 0
-    for i, (first, last, stride) in enumerate(zip(begin, end, strides, strict=True)):
-        is_set = {name: bool(mask >> i & 1) for name, mask in masks.items()}
-        if is_set["newAxisMask"]:
-            added.append(place)
-            place += 1
-            continue
-        if is_set["shrinkAxisMask"]:
-            first = 0 if is_set["beginMask"] else first
-            starts.append(first)
-            ends.append(first + 1 if first != -1 else _END)
-            steps.append(1)
-            dropped.append(axis)
-        else:
-            starts.append((0 if stride > 0 else _END) if is_set["beginMask"] else first)
-            ends.append((_END if stride > 0 else -_END) if is_set["endMask"] else last)
-            steps.append(stride)
-            place += 1
-        axis += 1
-    lists = (starts, ends, range(axis), steps)
-    if axis:
-        value = graph.node("Slice", [value, *(graph.integers(*one) for one in lists)])
+    if kept:
+        value = graph.node("Slice", [value, *_bounds(operator, graph, strides, is_set, kept)])
     if dropped:
         value = graph.node("Squeeze", [value, graph.integers(*dropped)])
     if added:
         value = graph.node("Unsqueeze", [value, graph.integers(*added)])
     move(graph, output, value, is_stored=is_stored)
+
+
+def _bounds(
+    operator: Operator, graph: Graph, strides: list[int], is_set: dict[str, list[bool]], kept: list[int]
+) -> list[str]:
+    """Name starts, ends, axes and steps for Slice."""
+    starts: list[int | None] = [None] * len(strides)
+    ends: list[int | None] = [None] * len(strides)
+    steps = list(strides)
+    for i, stride in enumerate(strides):
+        if is_set["beginMask"][i]:
+            starts[i] = 0 if stride > 0 or is_set["shrinkAxisMask"][i] else _END
+        if is_set["shrinkAxisMask"][i]:
+            steps[i] = 1
+        elif is_set["endMask"][i]:
+            ends[i] = _END if stride > 0 else -_END
+    begin = _chosen(graph, starts, _places(operator, graph, 1), kept)
+    last = _chosen(graph, ends, _places(operator, graph, 2), kept)
+    if any(is_single := [is_set["shrinkAxisMask"][i] for i in kept]):  # the end of one index is behind it
+        after = graph.node("Add", [begin, graph.integers(1)])
+        is_last = graph.node("Equal", [begin, graph.integers(-1)])
+        after = graph.node("Where", [is_last, graph.integers(_END), after])
+        last = graph.node("Where", [graph.constant(np.array(is_single)), after, last])
+    return [begin, last, graph.integers(*range(len(kept))), graph.integers(*(steps[i] for i in kept))]
+
+
+def _chosen(graph: Graph, fixed: list[int | None], value: str, kept: list[int]) -> str:
+    """Return a vector with the numbers that a mask fixes, of the axes that are kept."""
+    if len(kept) < len(fixed):
+        value = graph.node("Gather", [value, graph.integers(*kept)])
+    numbers = [fixed[i] for i in kept]
+    if all(one is None for one in numbers):
+        return value
+    mask = graph.constant(np.array([one is not None for one in numbers]))
+    return str(graph.node("Where", [mask, graph.integers(*(one or 0 for one in numbers)), value]))
 
 
 def reverse(operator: Operator, graph: Graph) -> None:
@@ -97,6 +125,13 @@ def gather_nd(operator: Operator, graph: Graph) -> None:
     value, is_stored = stored(graph, given, output)
     places = graph.node("Cast", [graph.raw(tensor(operator, 1))], to=7)
     move(graph, output, graph.node("GatherND", [value, places]), is_stored=is_stored)
+
+
+def places(operator: Operator, graph: Graph) -> None:
+    """The indices of the elements that are true or not zero, in rows."""
+    given = tensor(operator, 0)
+    found = graph.node("Transpose", [graph.node("NonZero", [graph.raw(given)])], perm=(1, 0))
+    graph.give_raw(operator.outputs[0], found)
 
 
 def arg(operator: Operator, graph: Graph) -> None:
@@ -148,6 +183,7 @@ RULES = {
     "GATHER": gather,
     "EMBEDDING_LOOKUP": gather,
     "GATHER_ND": gather_nd,
+    "WHERE": places,
     "ARG_MAX": arg,
     "ARG_MIN": arg,
     "TOPK_V2": top,

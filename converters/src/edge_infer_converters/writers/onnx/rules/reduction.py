@@ -70,6 +70,16 @@ def normalize(operator: Operator, graph: Graph) -> None:
     graph.give(output, graph.node("Div", [value, graph.node("Max", [norm, least])]))
 
 
+def normalize_beside(operator: Operator, graph: Graph) -> None:
+    """Divide by what lies beside in the channels (Krizhevsky et al. 2012); ONNX takes the mean of the squares."""
+    given, output = tensor(operator, 0), operator.outputs[0]
+    size = 2 * int(option(operator, "radius")) + 1
+    bias, alpha, beta = (float(option(operator, name)) for name in ("bias", "alpha", "beta"))
+    value = graph.real(given, first=True)
+    value = graph.node("LRN", [value], size=size, bias=bias, alpha=alpha * size, beta=beta)
+    graph.give(output, value, first=True)
+
+
 RULES = {
     **dict.fromkeys(_REDUCTIONS, reduce),
     "REDUCE_ANY": logical,
@@ -77,4 +87,5 @@ RULES = {
     "SOFTMAX": softmax,
     "LOG_SOFTMAX": softmax,
     "L2_NORMALIZATION": normalize,
+    "LOCAL_RESPONSE_NORMALIZATION": normalize_beside,
 }

@@ -29,6 +29,20 @@ def stored(graph: Graph, given: Tensor, output: Tensor, *, first: bool = False) 
     return (graph.raw if is_same else graph.real)(given, first=first), is_same
 
 
+def to_pad(graph: Graph, given: Tensor, output: Tensor, *, first: bool = False) -> tuple[str, bool]:
+    """Name a tensor as `stored` does; integers of 16 bits as floats, since ONNX Runtime pads none."""
+    if given.dtype == np.int16 and given.quantization is not None:
+        return graph.real(given, first=first), False
+    return stored(graph, given, output, first=first)
+
+
+def zero(graph: Graph, given: Tensor, *, is_stored: bool) -> str:
+    """Name what stands for zero in a tensor, as it is stored or as a float."""
+    if not is_stored:
+        return graph.constant(np.array(0, np.float32))
+    return graph.constant(np.array(given.quantization.zero_point if given.quantization else 0, given.dtype))
+
+
 def reshape(operator: Operator, graph: Graph) -> None:
     """A free dimension, or a shape that is computed, stays so."""
     given, output = tensor(operator, 0), operator.outputs[0]
@@ -120,17 +134,15 @@ def pad(operator: Operator, graph: Graph) -> None:
     given, output = tensor(operator, 0), operator.outputs[0]
     widths = constant(operator, 1).astype(np.int64)
     first = graph.prefers_first(given)
-    value, is_stored = stored(graph, given, output, first=first)
+    value, is_stored = to_pad(graph, given, output, first=first)
     if first:
         widths = widths[list(FIRST)]
     filler = optional(operator, 2)
-    if filler is not None:
+    if filler is None:
+        inside = zero(graph, given, is_stored=is_stored)
+    else:
         inside = graph.raw(filler) if is_stored else graph.real(filler)
         inside = graph.node("Reshape", [inside, graph.integers()]) if filler.rank else inside
-    elif is_stored and given.quantization is not None:
-        inside = graph.constant(np.array(given.quantization.zero_point, given.dtype))
-    else:
-        inside = graph.constant(np.array(0, np.float32 if not is_stored else given.dtype))
     result = graph.node("Pad", [value, graph.integers(*widths.T.reshape(-1).tolist()), inside])
     move(graph, output, result, is_stored=is_stored, first=first)
 
@@ -140,7 +152,7 @@ def mirror_pad(operator: Operator, graph: Graph) -> None:
     given, output = tensor(operator, 0), operator.outputs[0]
     if option(operator, "mode") != schema.MirrorPadMode.REFLECT:
         raise UnsupportedModel("the mode `SYMMETRIC`")
-    value, is_stored = stored(graph, given, output)
+    value, is_stored = to_pad(graph, given, output)
     widths = constant(operator, 1).astype(np.int64).T.reshape(-1).tolist()
     move(graph, output, graph.node("Pad", [value, graph.integers(*widths)], mode="reflect"), is_stored=is_stored)
 
@@ -168,37 +180,30 @@ def fill(operator: Operator, graph: Graph) -> None:
     graph.give_raw(output, graph.node("Expand", [graph.raw(given), shape]))
 
 
+def zeros(operator: Operator, graph: Graph) -> None:
+    """Zeros of the same shape."""
+    given = tensor(operator, 0)
+    shape = graph.node("Shape", [graph.raw(given)])
+    graph.give_raw(operator.outputs[0], graph.node("Expand", [zero(graph, given, is_stored=True), shape]))
+
+
+def count_up(operator: Operator, graph: Graph) -> None:
+    """The numbers from a start to a limit, by steps."""
+    ends = [graph.raw(tensor(operator, place)) for place in range(3)]
+    value = graph.node("Range", [graph.node("Reshape", [one, graph.integers()]) for one in ends])
+    graph.give_raw(operator.outputs[0], value)
+
+
+def rank(operator: Operator, graph: Graph) -> None:
+    """The number of axes."""
+    graph.give_raw(operator.outputs[0], graph.constant(np.array(tensor(operator, 0).rank, np.int32)))
+
+
 def shape_of(operator: Operator, graph: Graph) -> None:
     """The size of each axis."""
     output = operator.outputs[0]
     found = graph.node("Shape", [graph.raw(tensor(operator, 0))])
     graph.give_raw(output, found if output.dtype == np.int64 else graph.node("Cast", [found], to=6))
-
-
-def depth_to_space(operator: Operator, graph: Graph) -> None:
-    """Channels become blocks of pixels, in ONNX's order DCR."""
-    _blocks(operator, graph, "DepthToSpace")
-
-
-def space_to_depth(operator: Operator, graph: Graph) -> None:
-    """Blocks of pixels become channels."""
-    _blocks(operator, graph, "SpaceToDepth")
-
-
-def _blocks(operator: Operator, graph: Graph, kind: str) -> None:
-    given, output = tensor(operator, 0), operator.outputs[0]
-    size = option(operator, "blockSize")
-    if given.quantization is None and given.dtype in (np.int32, np.int64):  # of which ONNX Runtime has no kernel
-        fine, is_fine = (output, False) if kind == "DepthToSpace" else (given, True)
-        coarse = given if fine is output else output
-        batch, *extents = coarse.signature[:3]
-        blocks = (batch, extents[0], size, extents[1], size, fine.shape[3])
-        cut = blocks if is_fine else (*coarse.signature[:3], size, size, fine.shape[3])
-        turned = graph.node("Transpose", [graph.reshaped(graph.raw(given), cut)], perm=(0, 1, 3, 2, 4, 5))
-        graph.give(output, graph.reshaped(turned, output.signature))
-        return
-    value = graph.real(given, first=True)
-    graph.give(output, graph.node(kind, [value], blocksize=size), first=True)
 
 
 RULES = {
@@ -218,6 +223,7 @@ RULES = {
     "BROADCAST_TO": broadcast,
     "FILL": fill,
     "SHAPE": shape_of,
-    "DEPTH_TO_SPACE": depth_to_space,
-    "SPACE_TO_DEPTH": space_to_depth,
+    "RANK": rank,
+    "RANGE": count_up,
+    "ZEROS_LIKE": zeros,
 }

@@ -8,7 +8,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer.errors import UnsupportedModel
 from edge_infer_converters.writers.onnx.rules.hybrid import rounded
-from edge_infer_converters.writers.onnx.rules.reading import constant, has_same_scale, option, optional, tensor
+from edge_infer_converters.writers.onnx.rules.reading import has_same_scale, option, optional, tensor
 
 if TYPE_CHECKING:
     from edge_infer_converters.writers.onnx.graph import Graph
@@ -20,6 +20,26 @@ def convolution(operator: Operator, graph: Graph) -> None:
     kernel = tensor(operator, 1)
     groups = tensor(operator, 0).shape[3] // kernel.shape[3]
     _convolve(operator, graph, graph.weights(kernel, (0, 3, 1, 2)), groups)
+
+
+def volumes(operator: Operator, graph: Graph) -> None:
+    """Weights [depth, height, width, in, out] become [out, in, depth, height, width], of an image with depth."""
+    image, kernel, output = tensor(operator, 0), tensor(operator, 1), operator.outputs[0]
+    if -1 in image.signature[1:4] or image.quantization is not None:
+        raise UnsupportedModel("windows over volumes of a free size, or of integers")
+    ends = ("D", "H", "W")
+    strides = tuple(option(operator, f"stride{one}") for one in ends)
+    dilations = tuple(option(operator, f"dilation{one}Factor", 1) for one in ends)
+    inputs = [
+        graph.node("Transpose", [graph.real(image)], perm=(0, 4, 1, 2, 3)),
+        graph.weights(kernel, (4, 3, 0, 1, 2)),
+    ]
+    if (bias := optional(operator, 2)) is not None:
+        inputs.append(graph.real(bias))
+    padding = _padding(operator, image, kernel.shape[:3], strides, dilations)
+    value = graph.node("Conv", inputs, kernel_shape=kernel.shape[:3], strides=strides, dilations=dilations, **padding)
+    value = graph.activated(value, option(operator, "fusedActivationFunction"), output)
+    graph.give(output, graph.node("Transpose", [value], perm=(0, 2, 3, 4, 1)))
 
 
 def depthwise(operator: Operator, graph: Graph) -> None:
@@ -47,20 +67,20 @@ def _padding(
     operator: Operator,
     image: Tensor,
     size: tuple[int, ...],
-    strides: tuple[int, int],
-    dilations: tuple[int, int] = (1, 1),
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...] = (1, 1),
 ) -> dict[str, Any]:
     """Return the attribute: of a known size the numbers, as ONNX Runtime has no `auto_pad` with dilations."""
     if option(operator, "padding") == schema.Padding.VALID or all(one == 1 for one in size):
         return {}
-    if -1 in image.signature[1:3]:
+    if -1 in image.signature[1 : 1 + len(size)]:
         if dilations != (1, 1):
             raise UnsupportedModel("padding `SAME` of dilated windows over a free size")
         if any(window < stride for window, stride in zip(size, strides, strict=True)):
             raise UnsupportedModel("padding `SAME` of windows with gaps between them over a free size")
         return {"auto_pad": "SAME_UPPER"}
     before, after = [], []
-    for extent, window, stride, dilation in zip(image.shape[1:3], size, strides, dilations, strict=True):
+    for extent, window, stride, dilation in zip(image.shape[1:], size, strides, dilations, strict=False):
         total = max((-(-extent // stride) - 1) * stride + (window - 1) * dilation + 1 - extent, 0)
         before.append(total // 2)
         after.append(total - total // 2)
@@ -72,11 +92,12 @@ def _finish(operator: Operator, graph: Graph, value: str, output: Tensor) -> Non
 
 
 def transposed(operator: Operator, graph: Graph) -> None:
-    """Weights [out, height, width, in] become [in, out, height, width]; the output's size is given."""
+    """Weights [out, height, width, in] become [in, out, height, width]; a batch may be computed."""
     kernel, image, output = tensor(operator, 1), tensor(operator, 2), operator.outputs[0]
-    wanted = constant(operator, 0).tolist()
+    named = tensor(operator, 0).data
+    wanted = output.signature if named is None else named.tolist()
     strides = (option(operator, "strideH"), option(operator, "strideW"))
-    if -1 in image.signature[1:3]:
+    if -1 in (*image.signature[1:3], *wanted[1:3]):
         raise UnsupportedModel("a transposed convolution over a free size")
     before, after, more = [], [], []
     for extent, window, stride, size in zip(image.shape[1:3], kernel.shape[1:3], strides, wanted[1:3], strict=True):
@@ -115,6 +136,7 @@ def pool(operator: Operator, graph: Graph) -> None:
 RULES = {
     "CONV_2D": convolution,
     "DEPTHWISE_CONV_2D": depthwise,
+    "CONV_3D": volumes,
     "TRANSPOSE_CONV": transposed,
     "AVERAGE_POOL_2D": pool,
     "MAX_POOL_2D": pool,

@@ -95,6 +95,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "tasks/sources/asked.py": (_EVERYWHERE, "read by converters"),
     "tasks/sources/image_metadata.py": (_EVERYWHERE, "read by converters"),
     "tasks/answers.py": (("page",), "writes answers for commands, the server and slim folders"),
+    "tasks/vector_making.py": (_EVERYWHERE, "makes vectors where models are made"),
     "tasks/live/camera.py": (("page",), "reads cameras of a native system; a page has its own"),
     "tasks/image/png.py": (("page",), "writes masks for the server and slim folders"),
     "tasks/tabular/numpy_operators.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.parity.comparison import Parity
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.metrics import Metric

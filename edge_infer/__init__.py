@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from edge_infer.backends.litert_options import LiteRTOptions
+    from edge_infer.backends.litert.options import LiteRTOptions
     from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.bundle.manifest import Manifest
@@ -143,7 +143,7 @@ _PLACES = {
     "Generator": "generation.generator",
     "Hit": "vectors.hit",
     "Index": "vectors.index",
-    "LiteRTOptions": "backends.litert_options",
+    "LiteRTOptions": "backends.litert.options",
     "Manifest": "bundle.manifest",
     "MiniModel": "vectors.mini_model",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",

@@ -42,8 +42,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
 
 #: Files and folders of those rooms that do not run in a place of their room, and the reason.
 EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
-    "backends/litert.py": (("page",), "LiteRT for Python has no build for Pyodide; a page has LiteRT.js"),
-    "backends/litert_options.py": (("page",), "options of the native LiteRT"),
+    "backends/litert": (("page",), "LiteRT for Python has no build for Pyodide; a page has LiteRT.js"),
     "backends/onnxruntime": (("page",), "a native library; a page has onnxruntime-web"),
     "backends/reference": (_EVERYWHERE, "needs numpy; the wheel has it for pages with numpy"),
     "backends/remote/websocket.py": (("page",), "a socket of its own; a page has no sockets"),

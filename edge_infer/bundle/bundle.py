@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest
-from edge_infer.bundle.source import Archive, Folder, Memory, Remote, below
+from edge_infer.bundle.source import Archive, Folder, Memory, Remote, below, name_of
 from edge_infer.bundle.variant import Variant
 from edge_infer.errors import BundleError, IntegrityError, ManifestError, UnsupportedError
 from edge_infer.platform import fetch
@@ -101,7 +101,7 @@ class Bundle:
         """
         text = os.fspath(source)
         if fetch.is_url(text):
-            remote, name = Remote(text), _url_name(text)
+            remote, name = Remote(text), name_of(text)
             if _has_own_file(name):
                 return cls._from_bytes(remote.read("", fetch.MAX_FETCH_BYTES), name, text, key)
             return cls._from_manifest(remote.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote, key)
@@ -141,7 +141,7 @@ class Bundle:
         text = os.fspath(source)
         if not fetch.is_url(text):
             return cls.open(text)
-        remote, name = Remote(text), _url_name(text)
+        remote, name = Remote(text), name_of(text)
         if _has_own_file(name):
             return cls._from_bytes(await remote.read_async("", fetch.MAX_FETCH_BYTES), name, text)
         return cls._from_manifest(await remote.read_async(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
@@ -396,13 +396,3 @@ def _read(path: str) -> bytes:
 
 def _has_own_file(name: str) -> bool:
     return name.endswith(".zip") or _suffix(name) in MODEL_FORMATS
-
-
-def _url_name(url: str) -> str:
-    """Return the last piece of a URL's path, decoded."""
-    from urllib.parse import unquote, urlsplit
-
-    try:
-        return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
-    except ValueError as error:
-        raise BundleError(f"`{url}` is not a URL: {error}", got=url) from error

@@ -193,6 +193,20 @@ def below(location: str, folder: str) -> str:
     return _join(location, folder) if fetch.is_url(location) else os.path.join(location, *folder.split("/"))
 
 
+def name_of(url: str) -> str:
+    """Return the last piece of a URL's path, decoded.
+
+    Raises:
+        BundleError: It is no URL.
+    """
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    except ValueError as error:
+        raise BundleError(f"`{url}` is not a URL: {error}", got=url) from error
+
+
 def _join(url: str, path: str) -> str:
     """Append a file's path to a bundle's URL, before its query."""
     from urllib.parse import quote, urlsplit

@@ -21,7 +21,8 @@ PARTS = 64  # megabytes of one tensor
 def write_version(folder: Path, version: int, megabytes: int) -> Path:
     import sync_models as models
 
-    from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+    from edge_infer.bundle.manifest import FileEntry, Manifest
+    from edge_infer.bundle.variant import Variant
 
     (folder / "onnx").mkdir(parents=True)
     entries = []

@@ -29,53 +29,16 @@ from tasks_speech import write_bundle
 
 import edge_infer
 from edge_infer.tasks.audio.wav import read_wav
+from tests.support.tasks.hub_export import SMALL, export
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from PIL.Image import Image
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 ENTITIES = {0: "O", 1: "B-PER", 2: "I-PER"}
 NLI = {0: "contradiction", 1: "neutral", 2: "entailment"}
 TEXT = "My name is Wolfgang and I live in Berlin"
-
-
-def export(
-    folder: Path, model: Any, processor: Any, example: dict[str, Any], outputs: Sequence[str], axes: int
-) -> None:
-    """Write a folder as the Hub has them: configuration, processor and `onnx/model.onnx`."""
-    import torch
-
-    names = list(example)
-
-    class Positional(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, *values: Any) -> tuple[Any, ...]:
-            found = self.model(**dict(zip(names, values, strict=True)))
-            return tuple(found[name] for name in outputs)
-
-    (folder / "onnx").mkdir(parents=True)
-    model.save_pretrained(folder)  # it writes the architecture into config.json
-    (folder / "model.safetensors").unlink()
-    processor.save_pretrained(folder)
-    free = {name: {0: "batch", 1: "tokens"} if axes > 1 else {0: "batch"} for name in names}
-    free |= {name: {0: "batch", 1: "tokens"} if axes > 2 else {0: "batch"} for name in outputs}
-    target, values = str(folder / "onnx/model.onnx"), tuple(example.values())
-    torch.onnx.export(
-        Positional(),
-        values,
-        target,
-        input_names=names,
-        output_names=list(outputs),
-        dynamic_axes=free,
-        opset_version=17,
-        dynamo=False,
-    )
-    model.eval()
 
 
 def images(place: Path, photo: Image) -> Iterator[tuple[str, Any, Any]]:
@@ -147,7 +110,7 @@ def images(place: Path, photo: Image) -> Iterator[tuple[str, Any, Any]]:
     for number, (task, model, processor, outputs, arguments) in enumerate(cases):
         folder = place / f"{task}-{number}"
         pixels = processor(photo, return_tensors="pt")["pixel_values"]
-        export(folder, model, processor, {"pixel_values": pixels}, outputs, 1)
+        export(folder, model, [processor], {"pixel_values": pixels}, outputs, 1)
         peer = hf.pipeline(task, model=model, image_processor=processor, device="cpu")
         with edge_infer.pipeline(task, folder) as ours:
             yield f"{task}, {type(model).__name__}", ours(photo, **arguments), peer(photo, **arguments)
@@ -194,7 +157,7 @@ def texts(place: Path) -> Iterator[tuple[str, Any, Any]]:
         folder = place / f"{task}-{number}"
         example = dict(tokenizer("hello world this is", return_tensors="pt"))
         is_answer = task == "question-answering"
-        export(folder, model, tokenizer, example, ("start_logits", "end_logits") if is_answer else ("logits",), axes)
+        export(folder, model, [tokenizer], example, ("start_logits", "end_logits") if is_answer else ("logits",), axes)
         peer: Any = Answers(model, tokenizer) if is_answer else None
         peer = peer or hf.pipeline(task, model=model, tokenizer=tokenizer, device="cpu")
         with edge_infer.pipeline(task, folder) as ours:
@@ -210,7 +173,7 @@ def ranks(place: Path, tokenizer: Any, model: Any) -> tuple[str, Any, Any]:
     query, documents = "Where do I live?", [TEXT, "hello world", "I like trains", "Paris is in France"]
     folder = place / "text-ranking"
     example = dict(tokenizer(query, TEXT, return_tensors="pt"))
-    export(folder, model, tokenizer, example, ("logits",), 2)
+    export(folder, model, [tokenizer], example, ("logits",), 2)
     peer = hf.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
     pairs = [{"text": query, "text_pair": document} for document in documents]
     scores = [one["score"] for one in peer(pairs, function_to_apply="sigmoid")]
@@ -238,7 +201,7 @@ def pictures(place: Path, photo: Image) -> tuple[str, Any, Any]:
     small = photo.resize((64, 48))
     values = processor(small, return_tensors="pt")["pixel_values"]
     folder = place / "image-to-image"
-    export(folder, model, processor, {"pixel_values": values}, ("reconstruction",), 1)
+    export(folder, model, [processor], {"pixel_values": values}, ("reconstruction",), 1)
     with torch.no_grad():
         levels = model(pixel_values=values).reconstruction[0].clamp(0, 1).numpy()
     theirs = Pillow.fromarray((np.moveaxis(levels, 0, -1) * 255.0).round().astype(np.uint8))
@@ -310,7 +273,7 @@ def sounds(place: Path) -> Iterator[tuple[str, Any, Any]]:
     for task, model, arguments in cases:
         folder, more = place / task, {}
         example = {"input_values": extractor(sound, sampling_rate=16_000, return_tensors="pt")["input_values"]}
-        export(folder, model.eval(), extractor, example, ("logits",), 3 if "speech" in task else 2)
+        export(folder, model, [extractor], example, ("logits",), 3 if "speech" in task else 2)
         if "speech" in task:
             tokenizer.save_pretrained(folder)
             more = {"tokenizer": tokenizer}

@@ -19,10 +19,11 @@ sys.path.append(str(Path(__file__).parents[1] / ".bench/tasks"))
 
 from convert_models import minilm_folder
 from table import publish
-from tasks_equality import SMALL, export, farthest
+from tasks_equality import farthest
 
 import edge_infer
 from edge_infer.tasks.audio.wav import read_wav
+from tests.support.tasks.hub_export import SMALL, export
 from tests.support.tasks.trained_tokenizers import trained
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def images(place: Path) -> Iterator[tuple[str, Any, Any]]:
     for task, model, processor, output in cases:
         folder = place / type(model).__name__
         pixels = processor(photo, return_tensors="pt")["pixel_values"]
-        export(folder, model.eval(), processor, {"pixel_values": pixels}, (output,), 1)
+        export(folder, model, [processor], {"pixel_values": pixels}, (output,), 1)
         peer = hf.pipeline(task, model=model, image_processor=processor, device="cpu")
         with edge_infer.pipeline(task, folder) as ask:
             ours, theirs = ask(photo), peer(photo)
@@ -105,7 +106,7 @@ def texts(place: Path) -> Iterator[tuple[str, Any, Any]]:
     for kind, config, tokenizer, settings in cases:
         model = kind(config(vocab_size=len(tokenizer), **settings)).eval()
         folder = place / kind.__name__
-        export(folder, model, tokenizer, dict(tokenizer("hello world this is", return_tensors="pt")), ("logits",), 2)
+        export(folder, model, [tokenizer], dict(tokenizer("hello world this is", return_tensors="pt")), ("logits",), 2)
         peer = hf.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
         with edge_infer.pipeline("text-classification", folder) as ask:
             yield f"text-classification, {kind.__name__}", ask(asked, top_k=2), [peer(one, top_k=2) for one in asked]
@@ -133,7 +134,7 @@ def sounds(place: Path) -> Iterator[tuple[str, Any, Any]]:
     for model, extractor, axes in cases:
         folder = place / type(model).__name__
         values = extractor(sound, sampling_rate=16_000, return_tensors="pt")["input_values"]
-        export(folder, model.eval(), extractor, {"input_values": values}, ("logits",), axes)
+        export(folder, model, [extractor], {"input_values": values}, ("logits",), axes)
         peer = hf.pipeline("audio-classification", model=model, feature_extractor=extractor, device="cpu")
         with edge_infer.pipeline("audio-classification", folder) as ask:
             yield f"audio-classification, {folder.name}", ask(sound), peer(sound.copy())

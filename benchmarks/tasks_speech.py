@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import edge_infer
-from edge_infer.bundle.manifest import FileEntry, Manifest, State, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import State, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

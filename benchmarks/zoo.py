@@ -40,7 +40,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from table import publish
 
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from tests.support import limited, real_models
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from edge_infer.backends.litert_options import LiteRTOptions
+    from edge_infer.backends.litert.options import LiteRTOptions
     from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.bundle.manifest import Manifest, Variant
+    from edge_infer.bundle.manifest import Manifest
+    from edge_infer.bundle.variant import Variant
     from edge_infer.chains.cache import StepCache
     from edge_infer.chains.chain import Chain, ChainRun, StepTiming
     from edge_infer.errors import (
@@ -142,7 +143,7 @@ _PLACES = {
     "Generator": "generation.generator",
     "Hit": "vectors.hit",
     "Index": "vectors.index",
-    "LiteRTOptions": "backends.litert_options",
+    "LiteRTOptions": "backends.litert.options",
     "Manifest": "bundle.manifest",
     "MiniModel": "vectors.mini_model",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
@@ -160,7 +161,7 @@ _PLACES = {
     "TextStream": "generation.text_stream",
     "Tokenizer": "tasks.text.tokenizer",
     "Truncation": "tasks.text.length",
-    "Variant": "bundle.manifest",
+    "Variant": "bundle.variant",
     "generate": "generation.generate",
     "generate_async": "generation.generate",
     "batch_normalize": "vectors.similarity",

@@ -42,8 +42,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
 
 #: Files and folders of those rooms that do not run in a place of their room, and the reason.
 EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
-    "backends/litert.py": (("page",), "LiteRT for Python has no build for Pyodide; a page has LiteRT.js"),
-    "backends/litert_options.py": (("page",), "options of the native LiteRT"),
+    "backends/litert": (("page",), "LiteRT for Python has no build for Pyodide; a page has LiteRT.js"),
     "backends/onnxruntime": (("page",), "a native library; a page has onnxruntime-web"),
     "backends/reference": (_EVERYWHERE, "needs numpy; the wheel has it for pages with numpy"),
     "backends/remote/websocket.py": (("page",), "a socket of its own; a page has no sockets"),
@@ -95,6 +94,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "tasks/sources/asked.py": (_EVERYWHERE, "read by converters"),
     "tasks/sources/image_metadata.py": (_EVERYWHERE, "read by converters"),
     "tasks/answers.py": (("page",), "writes answers for commands, the server and slim folders"),
+    "tasks/vector_making.py": (_EVERYWHERE, "makes vectors where models are made"),
     "tasks/live/camera.py": (("page",), "reads cameras of a native system; a page has its own"),
     "tasks/image/png.py": (("page",), "writes masks for the server and slim folders"),
     "tasks/tabular/numpy_operators.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),

@@ -22,7 +22,8 @@ from threading import local
 import numpy as np
 
 import edge_infer
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution.repository import ModelRepository
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer.backends.registry import backend_names, get_backend
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 
 try:
     from hypothesis import HealthCheck, settings

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any, Protocol
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.errors import BackendUnavailable
     from edge_infer.tensors.tensor import Array, Tensor, TensorSpec
 else:  # a plain base class at run time

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # order is the order of preference where several can run a variant; those of the other kind of place come last.
 _BUILT_IN = {
     "onnxruntime": ("native", "edge_infer.backends.onnxruntime.backend:OnnxRuntimeBackend"),
-    "litert": ("native", "edge_infer.backends.litert:LiteRTBackend"),
+    "litert": ("native", "edge_infer.backends.litert.backend:LiteRTBackend"),
     "compiled": ("native", "edge_infer.backends.compiled:CompiledBackend"),
     "compiled-web": ("page", "edge_infer.backends.web.compiled:CompiledWebBackend"),
     "ort-web": ("page", "edge_infer.backends.web.ort:OrtWebBackend"),

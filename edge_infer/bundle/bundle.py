@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 
-from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
-from edge_infer.errors import BundleError, FetchError, IntegrityError, ManifestError, Unauthorized, UnsupportedError
+from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest
+from edge_infer.bundle.source import Archive, Folder, Memory, Remote, below, name_of
+from edge_infer.bundle.variant import Variant
+from edge_infer.errors import BundleError, IntegrityError, ManifestError, UnsupportedError
 from edge_infer.platform import fetch
 from edge_infer.platform.hashing import sha256, sha256_of_file
 from edge_infer.platform.host import in_browser
@@ -18,43 +20,28 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from mmap import mmap
-    from typing import Any, Protocol
 
     from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.source import Source
     from edge_infer.formats.safetensors import Example
-
-    class _Source(Protocol):
-        """A place that files are read from by their path inside the bundle."""
-
-        is_sealed: bool
-
-        def read(self, path: str, limit: int) -> bytes: ...
-
-        def inside(self, folder: str) -> _Source: ...
-
 
 #: Model files that are loaded without a bundle, by their suffix.
 MODEL_FORMATS = {".onnx": "onnx", ".ort": "onnx", ".tflite": "tflite", ".wasm": "compiled"}
-#: A zip entry that unpacks to more than this and to more than 100 times its packed size is taken for a bomb.
-_BOMB_BYTES = 16 * 2**20
-_BOMB_RATIO = 100
-_NOT_FOUND = 404
 #: From this size on an engine reads a checked ONNX file itself.
 _LARGE_BYTES = 2**26
 # How a file begins that `edge_infer.bundle.sealed` reads, which is imported only then.
 _SEALED = b"EISEAL01"
-_SLASHES_OF_ORIGIN = 2  # of `http://HOST`
 
 
 class Bundle:
-    """A model with its manifest and files.
+    """A model with its manifest and files; made by `open`, `of_files` or `of_server`.
 
     Attributes:
         manifest: What the bundle holds.
         location: Where it was opened from: a path or a URL.
     """
 
-    def __init__(self, manifest: Manifest, revision: str, location: str, source: _Source) -> None:
+    def __init__(self, manifest: Manifest, revision: str, location: str, source: Source) -> None:
         self.manifest = manifest
         self.location = location
         self._revision = revision
@@ -63,12 +50,12 @@ class Bundle:
     @classmethod
     def of_files(cls, manifest: Manifest, files: Mapping[str, bytes]) -> Bundle:
         """Make a bundle whose files are in memory, each under its path."""
-        return cls(manifest, manifest.name, manifest.name, _Memory(dict(files)))
+        return cls(manifest, manifest.name, manifest.name, Memory(dict(files)))
 
     @classmethod
     def of_server(cls, manifest: Manifest, url: str) -> Bundle:
         """Make the bundle of a model whose files stay on a server."""
-        return cls(manifest, sha256(manifest.to_bytes()), url, _Remote(url))
+        return cls(manifest, sha256(manifest.to_bytes()), url, Remote(url))
 
     @property
     def revision(self) -> str:
@@ -114,7 +101,7 @@ class Bundle:
         """
         text = os.fspath(source)
         if fetch.is_url(text):
-            remote, name = _Remote(text), _url_name(text)
+            remote, name = Remote(text), name_of(text)
             if _has_own_file(name):
                 return cls._from_bytes(remote.read("", fetch.MAX_FETCH_BYTES), name, text, key)
             return cls._from_manifest(remote.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote, key)
@@ -134,7 +121,7 @@ class Bundle:
             model = bring(text)
             return cls.open(model.file or model.folder)
         if os.path.isdir(text):
-            folder = _Folder(text)
+            folder = Folder(text)
             return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder, key)
         if not os.path.isfile(text):
             raise BundleError(
@@ -145,7 +132,7 @@ class Bundle:
             real = os.path.realpath(text)
             parent, own = os.path.split(real)
             bare = _BareFile(own, os.path.getsize(real), lambda: sha256_of_file(real))
-            return cls(_bare_manifest(bare, name), "", text, _Folder(parent))
+            return cls(_bare_manifest(bare, name), "", text, Folder(parent))
         return cls._from_bytes(_read(text) if _suffix(name) == ".zip" else b"", name, text, key)
 
     @classmethod
@@ -154,13 +141,13 @@ class Bundle:
         text = os.fspath(source)
         if not fetch.is_url(text):
             return cls.open(text)
-        remote, name = _Remote(text), _url_name(text)
+        remote, name = Remote(text), name_of(text)
         if _has_own_file(name):
             return cls._from_bytes(await remote.read_async("", fetch.MAX_FETCH_BYTES), name, text)
         return cls._from_manifest(await remote.read_async(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
 
     @classmethod
-    def _from_manifest(cls, data: bytes, location: str, source: _Source, key: KeySource = None) -> Bundle:
+    def _from_manifest(cls, data: bytes, location: str, source: Source, key: KeySource = None) -> Bundle:
         if data.startswith(_SEALED):
             if in_browser():
                 raise UnsupportedError(
@@ -178,7 +165,7 @@ class Bundle:
     def _from_bytes(cls, data: bytes, name: str, location: str, key: KeySource = None) -> Bundle:
         """Open the bytes of one file: a zipped bundle or a bare model."""
         if name.endswith(".zip"):
-            archive = _Archive(data, location)
+            archive = Archive(data, location)
             return cls._from_manifest(archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), location, archive, key)
         if _suffix(name) not in MODEL_FORMATS:
             raise BundleError(
@@ -187,7 +174,7 @@ class Bundle:
                 got=name,
             )
         bare = _BareFile(name, len(data), lambda: sha256(data))
-        return cls(_bare_manifest(bare, name), "", location, _Memory({name: data}))
+        return cls(_bare_manifest(bare, name), "", location, Memory({name: data}))
 
     def described(self, manifest: Manifest, files: Mapping[str, bytes]) -> Bundle:
         """Return this bare model with the manifest that its file lacks.
@@ -199,9 +186,7 @@ class Bundle:
         Raises:
             BundleError: This is not a bare model.
         """
-        if isinstance(self._source, _Folder) and self.is_bare:
-            return Bundle(manifest, "", self.location, self._source.with_files(files))
-        if isinstance(self._source, _Memory) and self.is_bare:
+        if isinstance(self._source, (Folder, Memory)) and self.is_bare:
             return Bundle(manifest, "", self.location, self._source.with_files(files))
         raise BundleError(f"`{self.location}` has a manifest of its own", hint="change manifest.json")
 
@@ -213,7 +198,7 @@ class Bundle:
             IntegrityError: Its manifest is another than this one says.
         """
         data = self.read(f"{folder}/{MANIFEST_NAME}")
-        return self._from_manifest(data, _below(self.location, folder), self._source.inside(folder))
+        return self._from_manifest(data, below(self.location, folder), self._source.inside(folder))
 
     # -- its files --
 
@@ -231,7 +216,7 @@ class Bundle:
     async def read_async(self, path: str) -> bytes:
         """Return the bytes of a file as `read` does; a URL is fetched without blocking."""
         entry = self._entry(path)
-        if isinstance(self._source, _Remote):
+        if isinstance(self._source, Remote):
             return self._checked(entry, await self._source.read_async(path, entry.size + 1))
         return self.read(path)
 
@@ -242,7 +227,7 @@ class Bundle:
             IntegrityError: It, or a file that it refers to, is another than the manifest says.
             BundleError: It is missing, or refers to external data that lies in no folder.
         """
-        if not isinstance(self._source, _Folder):
+        if not isinstance(self._source, Folder):
             if variant.external:
                 raise BundleError(
                     f"Variant `{variant.id}` has external data, which engines read from a folder only",
@@ -269,7 +254,7 @@ class Bundle:
             BundleError: It is missing.
         """
         entry = self._entry(path)
-        if not isinstance(self._source, _Folder):
+        if not isinstance(self._source, Folder):
             return None
         place = self._source.path_of(path)
         self._check_file(entry, place)
@@ -277,7 +262,7 @@ class Bundle:
 
     async def model_async(self, variant: Variant) -> str | bytes:
         """Return a variant's model file as `model` does; a URL is fetched without blocking."""
-        if isinstance(self._source, _Remote) and not variant.external:
+        if isinstance(self._source, Remote) and not variant.external:
             return await self.read_async(variant.file)
         return self.model(variant)
 
@@ -342,24 +327,18 @@ class Bundle:
         return entry
 
     def _checked(self, entry: FileEntry, data: bytes) -> bytes:
-        if len(data) != entry.size:
-            raise self._mismatch(entry, "size", f"more than {entry.size}" if len(data) > entry.size else len(data))
-        if isinstance(entry, _BareFile):
-            return data
-        digest = sha256(data)
-        if digest != entry.sha256:
-            raise self._mismatch(entry, "sha256", digest)
+        size = f"more than {entry.size}" if len(data) > entry.size else len(data)
+        self._compare(entry, size, lambda: sha256(data))
         return data
 
     def _check_file(self, entry: FileEntry, path: str) -> None:
-        size = os.path.getsize(path)
+        self._compare(entry, os.path.getsize(path), lambda: sha256_of_file(path))
+
+    def _compare(self, entry: FileEntry, size: int | str, digest: Callable[[], str]) -> None:
         if size != entry.size:
             raise self._mismatch(entry, "size", size)
-        if isinstance(entry, _BareFile):
-            return
-        digest = sha256_of_file(path)
-        if digest != entry.sha256:
-            raise self._mismatch(entry, "sha256", digest)
+        if not isinstance(entry, _BareFile) and (found := digest()) != entry.sha256:
+            raise self._mismatch(entry, "sha256", found)
 
     def _mismatch(self, entry: FileEntry, what: str, got: object) -> IntegrityError:
         expected = getattr(entry, what)
@@ -391,154 +370,6 @@ class _BareFile(FileEntry):
         return self._digest
 
 
-class _Folder:
-    is_sealed = False
-
-    def __init__(self, root: str, made: Mapping[str, bytes] | None = None) -> None:
-        self._root = root
-        self._made = dict(made or {})  # files that lie in memory
-
-    def with_files(self, files: Mapping[str, bytes]) -> _Folder:
-        return _Folder(self._root, files)
-
-    def path_of(self, path: str) -> str:
-        """Return where a file lies, if it exists and is not a link that leaves the bundle."""
-        place = os.path.join(self._root, *path.split("/"))
-        if not os.path.isfile(place):
-            raise _missing(path, self._root)
-        root = os.path.realpath(self._root)
-        if not os.path.realpath(place).startswith(os.path.join(root, "")):
-            raise BundleError(f"`{path}` is a link that leaves the bundle `{self._root}`", path=path)
-        return place
-
-    def read(self, path: str, limit: int) -> bytes:
-        if path in self._made:
-            return self._made[path][:limit]
-        with open(self.path_of(path), "rb") as file:
-            return file.read(limit)
-
-    def inside(self, folder: str) -> _Folder:
-        return _Folder(os.path.join(self._root, *folder.split("/")))
-
-
-class _Inside:
-    """A folder of a source that lies in no folder of this machine."""
-
-    is_sealed = False
-
-    def __init__(self, source: _Source, folder: str) -> None:
-        self._source = source
-        self._folder = folder
-
-    def read(self, path: str, limit: int) -> bytes:
-        return self._source.read(f"{self._folder}/{path}", limit)
-
-    def inside(self, folder: str) -> _Inside:
-        return _Inside(self._source, f"{self._folder}/{folder}")
-
-
-class _Archive:
-    is_sealed = False
-
-    def __init__(self, data: bytes, location: str) -> None:
-        import io
-        import zipfile
-
-        self._location = location
-        try:
-            self._zip = zipfile.ZipFile(io.BytesIO(data))
-        except (zipfile.BadZipFile, ValueError, OSError) as error:
-            raise BundleError(
-                f"`{location}` is not a zip: {error}", hint="download it again, or load the folder"
-            ) from error
-
-    def read(self, path: str, limit: int) -> bytes:
-        import zipfile
-        import zlib
-
-        try:
-            info = self._zip.getinfo(path)
-        except KeyError:
-            raise _missing(path, self._location) from None
-        if info.file_size > max(_BOMB_BYTES, _BOMB_RATIO * info.compress_size):
-            raise BundleError(
-                f"`{path}` in `{self._location}` unpacks from {info.compress_size} to {info.file_size} bytes: refused",
-                hint="unpack it yourself if you trust it, and load the folder",
-                path=path,
-            )
-        try:
-            with self._zip.open(info) as file:
-                return file.read(limit)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            raise BundleError(
-                f"`{path}` in `{self._location}` cannot be unpacked: {error}", hint="download it again", path=path
-            ) from error
-
-    def inside(self, folder: str) -> _Inside:
-        return _Inside(self, folder)
-
-
-class _Remote:
-    """A bundle at a URL; the path `""` is the URL itself.
-
-    The API key of the environment goes to a server of edge-infer that asks for one, and to no other.
-    """
-
-    is_sealed = False
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._headers: dict[str, str] = {}
-
-    def read(self, path: str, limit: int) -> bytes:
-        try:
-            return fetch.fetch(self._url_of(path), limit, self._headers)
-        except (FetchError, Unauthorized) as error:
-            self._headers = self._key_for(error)
-        return fetch.fetch(self._url_of(path), limit, self._headers)
-
-    async def read_async(self, path: str, limit: int) -> bytes:
-        try:
-            return await fetch.fetch_async(self._url_of(path), limit, self._headers)
-        except (FetchError, Unauthorized) as error:
-            self._headers = self._key_for(error)
-        return await fetch.fetch_async(self._url_of(path), limit, self._headers)
-
-    def inside(self, folder: str) -> _Remote:
-        return _Remote(_join(self._url, folder))
-
-    def _url_of(self, path: str) -> str:
-        return _join(self._url, path) if path else self._url
-
-    def _key_for(self, refused: FetchError | Unauthorized) -> dict[str, str]:
-        """Return the header that a server asks for, where it has not seen it yet; else raise what it said."""
-        headers = fetch.api_key()
-        if isinstance(refused, Unauthorized) and headers and not self._headers:
-            return headers
-        root = self._url.rstrip("/")
-        if refused.details.get("status") == _NOT_FOUND and root.count("/") == _SLASHES_OF_ORIGIN:
-            refused.hint = f"{root}/models/NAME to run a model here, {root}/v2/models/NAME to run it there"
-        raise refused
-
-
-class _Memory:
-    is_sealed = False
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self._files = files
-
-    def with_files(self, files: Mapping[str, bytes]) -> _Memory:
-        return _Memory({**files, **self._files})
-
-    def read(self, path: str, limit: int) -> bytes:
-        if path not in self._files:
-            raise _missing(path, "the model")
-        return self._files[path][:limit]
-
-    def inside(self, folder: str) -> _Inside:
-        return _Inside(self, folder)
-
-
 def _bare_manifest(entry: FileEntry, name: str) -> Manifest:
     """Describe a model file without a manifest; the engine will tell its inputs and outputs."""
     stem, suffix = os.path.splitext(name)
@@ -563,36 +394,5 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _missing(path: str, location: str) -> BundleError:
-    hint = "copy or convert it again"
-    if path == MANIFEST_NAME:
-        # A folder of the Hugging Face Hub has this file.
-        is_hub = os.path.isfile(os.path.join(location, "config.json"))
-        hint = f"edge-infer convert {location if is_hub else 'model.onnx'} -o model.bundle"
-    return BundleError(f"`{location}` has no file `{path}`", hint=hint, path=path)
-
-
 def _has_own_file(name: str) -> bool:
     return name.endswith(".zip") or _suffix(name) in MODEL_FORMATS
-
-
-def _url_name(url: str) -> str:
-    """Return the last piece of a URL's path, decoded."""
-    from urllib.parse import unquote, urlsplit
-
-    try:
-        return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
-    except ValueError as error:
-        raise BundleError(f"`{url}` is not a URL: {error}", got=url) from error
-
-
-def _below(location: str, folder: str) -> str:
-    return _join(location, folder) if fetch.is_url(location) else os.path.join(location, *folder.split("/"))
-
-
-def _join(url: str, path: str) -> str:
-    """Append a file's path to a bundle's URL, before its query."""
-    from urllib.parse import quote, urlsplit
-
-    parts: Any = urlsplit(url)
-    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(path)}").geturl()  # type: ignore[no-any-return]

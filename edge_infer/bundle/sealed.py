@@ -24,25 +24,15 @@ from pathlib import Path
 from re import fullmatch
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from edge_infer.bundle.source import Source
 from edge_infer.errors import BackendUnavailable, BundleError, EncryptedError, IntegrityError
 from edge_infer.platform.atomic_write import write_file
 from edge_infer.platform.posix import give_to, is_root
 
 if TYPE_CHECKING:
-    from typing import Protocol, Self, TypeAlias
+    from typing import Self, TypeAlias
 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    class Source(Protocol):
-        """A place that files are read from by their path inside the bundle."""
-
-        is_sealed: bool
-
-        def read(self, path: str, limit: int) -> bytes:
-            """Return the bytes of a file, at most so many."""
-
-        def inside(self, folder: str) -> Source:
-            """Return a folder of it."""
 
     #: A key, as callers name it: the path of its file, the text in it, or a ring; None for the environment's.
     KeySource: TypeAlias = "str | os.PathLike[str] | bytes | KeyRing | None"
@@ -410,7 +400,7 @@ def opened(data: bytes, ring: KeyRing, name: str) -> bytes:
         return file.read()
 
 
-class SealedSource:
+class SealedSource(Source):
     """The files of a bundle that are sealed where they lie."""
 
     is_sealed = True

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
 
 
 def bench_generation(

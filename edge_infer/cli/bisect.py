@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.backends.registry import backend_names, get_backend
-from edge_infer.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.cli import output
 from edge_infer.errors import InputError, UnsupportedModel, listed
 from edge_infer.formats.safetensors import write_examples

@@ -10,7 +10,7 @@ from edge_infer.errors import InputError, listed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
 
 # Devices of a page: their engines run in a real browser.
 _IN_PAGE = ("wasm", "webgpu")

@@ -17,7 +17,7 @@ from edge_infer.runtime.load import load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
 
 
 @click.command()

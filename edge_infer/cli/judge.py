@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.errors import EdgeInferError
     from edge_infer.formats.safetensors import Example
     from edge_infer.parity.comparison import Parity

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.cli.judge import Judge, Row
     from edge_infer.formats.safetensors import Example
     from edge_infer.tools.bench.rows import Row as BenchRow

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.cli.bisect import Bisection
     from edge_infer.formats.safetensors import Example
     from edge_infer.parity.comparison import Parity

@@ -18,7 +18,8 @@ from edge_infer.tasks.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import os
 
-    from edge_infer.bundle.manifest import Manifest, Variant
+    from edge_infer.bundle.manifest import Manifest
+    from edge_infer.bundle.variant import Variant
 
 #: Positions of a slot where nobody says: a model's own context may need gigabytes.
 DEFAULT_CONTEXT = 4096

@@ -26,7 +26,7 @@ from edge_infer.parity.comparison import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
 
 #: The SQNR that another engine or another processor may lose: half of the signal to noise ratio in amplitude.
 _MARGIN_DB = 6.0

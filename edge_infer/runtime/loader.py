@@ -241,7 +241,8 @@ def _remote(url: str, asked: LoadOptions) -> Session:
 
 def _open_remote(url: str, asked: LoadOptions, fallbacks: Sequence[str] = ()) -> Session:
     from edge_infer.backends.remote.http import RemoteModel
-    from edge_infer.bundle.manifest import Manifest, Variant
+    from edge_infer.bundle.manifest import Manifest
+    from edge_infer.bundle.variant import Variant
 
     model = RemoteModel(url)
     variant = Variant("remote/v2", "v2", "", "")

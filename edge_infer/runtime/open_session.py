@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from edge_infer.backends.base import Runnable
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.runtime.options import LoadOptions
     from edge_infer.runtime.selection import Choice
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from edge_infer.backends.base import Availability
-    from edge_infer.bundle.manifest import Manifest, Variant
+    from edge_infer.bundle.manifest import Manifest
+    from edge_infer.bundle.variant import Variant
     from edge_infer.runtime.measurements import Measurement
     from edge_infer.runtime.options import LoadOptions
 

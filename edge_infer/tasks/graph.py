@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.bundle.bundle import Bundle
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.errors import BackendError, ManifestError
 from edge_infer.platform.hashing import sha256
 from edge_infer.runtime.load import load

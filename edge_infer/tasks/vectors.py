@@ -22,23 +22,19 @@ import json
 from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from edge_infer.errors import EdgeInferError, ExecutionError, InputError, ManifestError
+from edge_infer.errors import EdgeInferError, ExecutionError, ManifestError
 from edge_infer.platform.hashing import sha256
-from edge_infer.tasks.agreement import SCORE, difference, plain
+from edge_infer.tasks.agreement import difference, plain
 from edge_infer.tasks.definition import Definition, definition_of
 from edge_infer.tasks.image.image import Image
-from edge_infer.tasks.item import Item
-from edge_infer.tasks.place import Place
 from edge_infer.tasks.prepared_steps import PreparedSteps
-from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.values import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
-    from edge_infer.tasks.steps import Step
     from edge_infer.tensors.tensor import Tensor, TensorSpec
 
     class Pipeline(Protocol):
@@ -57,17 +53,6 @@ if TYPE_CHECKING:
 VERSION = 1
 #: Where they lie in a bundle.
 PATH = "examples/pipeline.json"
-#: Odd sizes: one smaller than most models' input, one wide, one tall.
-_IMAGES = ((1, 67, 43), (2, 241, 159), (3, 97, 211))
-_SOUNDS = ((16_000, 16_001), (44_100, 30_869))
-_TEXTS = (
-    "The quick brown fox jumps over 13 lazy dogs.",
-    "  A na\u00efve caf\u00e9 \u2013 costs \u20ac5,\tnot $6!  ",
-    "\u6771\u4eac\u306f\u9996\u90fd\u3067\u3059\u3002 \u041c\u043e\u0441\u043a\u0432\u0430, \U0001f600 ok",
-)
-_CONTEXT = "Ada Lovelace wrote the first program in 1843. She lived in London and worked with Charles Babbage."
-_TABLE_ROWS = 5
-_QUESTIONS = ("Who wrote the first program?", "Where did she live?")
 #: So many values are kept of a tensor that cannot be compared by its sha256.
 _MAX_VALUES = 256
 #: More than the converter writes; a bundle of somebody else must not keep a machine busy.
@@ -77,8 +62,6 @@ _MAX_SAMPLES = 2**20
 _CLOSE = 1e-5
 #: The steps whose numbers differ between hosts in the last bits.
 _INEXACT = ("audio.log_mel", "tensor.graph")
-#: What is tried where a detector finds nothing in a made-up image, and the most that is kept.
-_THRESHOLDS, _MAX_FOUND = (0.25, 0.1, 0.05, 0.02, 0.0), 50
 
 
 class Case(NamedTuple):
@@ -123,96 +106,6 @@ class _Model:
 
 
 # -- raw inputs --
-
-
-def cases_for(definition: Definition, texts: Sequence[str] = _TEXTS) -> list[Case]:
-    """Return raw inputs for a task; an empty list where nothing here can make some.
-
-    Args:
-        definition: The task and its steps.
-        texts: What a task that takes text is asked about.
-    """
-    task = get_task(definition.task)
-    if task.takes == "image":
-        return [Case({"image": {"seed": s, "width": w, "height": h}}, {}) for s, w, h in _IMAGES]
-    if task.takes == "sound":
-        return [Case({"sound": {"rate": rate, "samples": samples}}, {}) for rate, samples in _SOUNDS]
-    if task.takes == "table":
-        return [Case({"value": row}, {}) for row in _rows(definition)]
-    if task.takes != "text":
-        return []
-    if task.name == "question-answering":
-        contexts = [_CONTEXT] if texts is _TEXTS else texts
-        return [Case({"value": {"question": one, "context": text}}, {}) for text in contexts for one in _QUESTIONS]
-    if task.name == "text-ranking":
-        return [Case({"value": {"query": _QUESTIONS[0], "documents": [_CONTEXT, *texts]}}, {})]
-    if task.name == "zero-shot-classification":
-        return [Case({"value": one}, {"candidate_labels": ["animals", "money", "travel"]}) for one in texts]
-    masks = [step.parameters["mask"] for step in definition.outputs if step.name == "post.fill_mask"]
-    if masks:
-        asked = [] if texts is _TEXTS else texts
-        return [
-            Case({"value": one}, {}) for one in (f"London is the {masks[0]} of England.", *_masked(asked, masks[0]))
-        ]
-    return [Case({"value": one}, {}) for one in texts]
-
-
-def _rows(definition: Definition) -> list[dict[str, Any]]:
-    """Return rows for a table's columns: numbers of a lattice, and the categories one after the other."""
-    chain = next((chain for chain in definition.inputs.values() if chain[0].name == "tabular.columns"), None)
-    if chain is None:
-        return []
-    steps = {step.name: step.parameters for step in chain}
-    columns, categories = steps["tabular.columns"], dict(steps.get("tabular.categories", {}).get("values", {}))
-    derive = steps.get("tabular.derive")
-    for tree in derive["expressions"] if derive else ():
-        categories |= _categories(tree)
-    made = []
-    for row in range(_TABLE_ROWS if derive is None else 8 * _TABLE_ROWS):
-        values: dict[str, Any] = {}
-        for place, (name, kind) in enumerate(zip(columns["names"], columns["types"], strict=True)):
-            number = (5 * place + 7 * row) % 11 - 5
-            if known := categories.get(name):
-                values[name] = known[(place + row) % len(known)]
-            elif kind == "string":
-                values[name] = f"text {row}"
-            elif kind == "bool":
-                values[name] = number > 0
-            else:
-                values[name] = number if kind == "int64" else number * 0.375
-        if derive is None or _is_computed(chain[:2], values):
-            made.append(values)
-    return made[:_TABLE_ROWS]
-
-
-def _categories(tree: Any) -> dict[str, list[Any]]:
-    """Return the groups that an expression knows of its columns."""
-    if not isinstance(tree, list):
-        return {}
-    found: dict[str, list[Any]] = {}
-    for one in tree[1:]:
-        found |= _categories(one)
-    if tree[0] == "lookup" and tree[2] and isinstance(tree[1], list) and tree[1][0] == "col":
-        found[tree[1][1]] = tree[2]
-    return found
-
-
-def _is_computed(steps: Sequence[Step], row: dict[str, Any]) -> bool:
-    """Tell whether a row has all the features that it must have."""
-    place = Place(lambda _path: b"", [], [], [])
-    value: Any = row
-    try:
-        for step in steps:
-            value = step.prepare(place)(value, Item())
-    except InputError:
-        return False
-    return True
-
-
-def _masked(texts: Sequence[str], mask: str) -> list[str]:
-    """Put a mask in the place of each text's second word."""
-    words = [one.split(" ") for one in texts]
-    return [" ".join((*one[:1], mask, *one[2:])) for one in words]
 
 
 def made(case: Case) -> Any:
@@ -271,42 +164,6 @@ def _sound(rate: int, count: int) -> array[int]:
     return samples
 
 
-# -- writing --
-
-
-def write(bundle: Bundle, cases: Sequence[Case], answers: Mapping[str, Sequence[Any]], source: str) -> bytes:
-    """Write the file of vectors.
-
-    Args:
-        bundle: The bundle, its manifest with a definition.
-        cases: The raw inputs.
-        answers: By variant, the answers to them as `ask` gives them.
-        source: The variant that says what is right.
-
-    Raises:
-        EdgeInferError: A step fails on a case.
-    """
-    definition = definition_of(bundle.manifest)
-    runs = tensors(bundle, cases)
-    right = [plain(answer) for answer in answers[source]]
-    own = {
-        variant: [plain(answer) for answer in given]
-        for variant, given in answers.items()
-        if any(difference(right[i], plain(one), _least(definition, cases[i])) for i, one in enumerate(given))
-    }
-    document = {
-        "version": VERSION,
-        "definition": _digest_of(definition),
-        "labels": _digest(bundle.labels()),
-        "cases": [
-            {**case._asdict(), "runs": runs[i], "answer": right[i]}
-            | ({"own": {variant: given[i] for variant, given in own.items()}} if own else {})
-            for i, case in enumerate(cases)
-        ],
-    }
-    return (json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n").encode()
-
-
 def tensors(bundle: Bundle, cases: Sequence[Case]) -> list[list[dict[str, Any]]]:
     """Return for each case, and each run of the model that it takes, what the steps make, by input."""
     definition = definition_of(bundle.manifest)
@@ -334,10 +191,11 @@ def _facts(parts: Sequence[Tensor], is_inexact: bool) -> dict[str, Any]:
     return {**facts, "every": every, "values": [float(f"{value:.9g}") for value in values[::every]]}
 
 
-def _digest_of(definition: Definition) -> str:
-    """Return the sha256 of what is done, wherever it was found."""
+def digests(bundle: Bundle) -> tuple[str, str]:
+    """Return the sha256 of what is done, wherever it was found, and of the labels."""
+    definition = definition_of(bundle.manifest)
     document = definition._replace(source="", vectors=None).to_json()
-    return _digest({"task": definition.task, "pipeline": document})
+    return _digest({"task": definition.task, "pipeline": document}), _digest(bundle.labels())
 
 
 def _digest(value: Any) -> str:
@@ -386,9 +244,10 @@ def read(bundle: Bundle) -> Vectors | None:
 def check_steps(bundle: Bundle, vectors: Vectors) -> list[str]:
     """Do the steps before the model, without an engine, and return what differs: nothing where all is right."""
     found = []
-    if _digest_of(definition_of(bundle.manifest)) != vectors.definition:
+    definition, labels = digests(bundle)
+    if definition != vectors.definition:
         found.append("the steps were changed after their vectors were made")
-    if _digest(bundle.labels()) != vectors.labels:
+    if labels != vectors.labels:
         found.append("the labels were changed after the vectors were made")
     for i, case in enumerate(vectors.cases):
         try:
@@ -467,33 +326,15 @@ def _all_classes(definition: Definition, cases: Sequence[Case]) -> list[Case]:
 
 def _differences(definition: Definition, vectors: Vectors, variant: str, at: int, answer: Any) -> list[str]:
     expected = vectors.own.get(variant, vectors.answers)
-    said = difference(expected[at], plain(answer), _least(definition, vectors.cases[at]))
+    said = difference(expected[at], plain(answer), least_score(definition, vectors.cases[at]))
     return [f"case {at}: {said}"] if said else []
 
 
-def _least(definition: Definition, case: Case) -> float:
+def least_score(definition: Definition, case: Case) -> float:
     """Return the score that a detection must have to be told at all."""
     if "threshold" in case.arguments:
         return float(case.arguments["threshold"])
     return max((step.parameters["threshold"] for step in definition.outputs if step.name == "post.boxes"), default=0.0)
-
-
-def with_something_found(definition: Definition, case: Case, answer: Callable[[Case], Any]) -> Case:
-    """Return a case in which a detector finds something: with a lower threshold, where that helps.
-
-    Args:
-        definition: The definition; one without detections leaves the case as it is.
-        case: The case.
-        answer: Returns the pipeline's answer to a case.
-    """
-    if not any(step.name == "post.boxes" for step in definition.outputs):
-        return case
-    for threshold in (None, *_THRESHOLDS):
-        tried = case if threshold is None else case._replace(arguments={**case.arguments, "threshold": threshold})
-        found = answer(tried)
-        if len(found) <= _MAX_FOUND and any(one["score"] > _least(definition, tried) + SCORE for one in found):
-            return tried
-    return case
 
 
 def prove(pipeline: Pipeline) -> None:

@@ -154,6 +154,23 @@ class OneThread:
         return [(0, count)]
 
 
+class OfKernels:
+    """The part of an `Arithmetic` that kernels leave to another one, such as encoding rows."""
+
+    name = "kernel"
+
+    def __init__(self, other: Arithmetic) -> None:
+        self.rows = other.rows
+        self.pick = other.pick
+        self.normalize = other.normalize
+        self.encode = other.encode
+        self.mean = other.mean
+        self.codes = other.codes
+        self.floats = other.floats
+        self.decoded = other.decoded
+        self.exact = other.exact
+
+
 class Query(NamedTuple):
     """A query, encoded.
 

@@ -1,4 +1,4 @@
-"""Entries before they are written: their ids, their payload, and their vectors as tensors."""
+"""New entries: their ids, their payload, their vectors as tensors, and the segments that they become."""
 
 from __future__ import annotations
 
@@ -8,16 +8,68 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import InputError
 from edge_infer.tensors.dtypes import DType
 from edge_infer.vectors.catalogue import MAX_ID
+from edge_infer.vectors.columns import make_columns
+from edge_infer.vectors.postings import count_words
+from edge_infer.vectors.segment import write_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from edge_infer.vectors.arithmetic import Arithmetic
     from edge_infer.vectors.view import View
 
+#: A new segment takes the mean of the largest one where that has so many entries; else its own.
+_MEAN_ROWS = 1000
 
-def encoded(
+
+def new_segments(
+    view: View,
+    arithmetic: Arithmetic,
+    ids: Sequence[int],
+    rows: Any,
+    metadata: Sequence[dict[str, Any] | None] | None,
+    texts: Sequence[str | None] | None,
+    most: int,
+) -> Iterator[tuple[bytes, int]]:
+    """Give the bytes of the segments that new entries become, and how many entries each has.
+
+    Args:
+        view: The index without them.
+        arithmetic: What made the rows.
+        ids: Their ids.
+        rows: Their vectors; of length 1 where the metric is `cosine`.
+        metadata: The metadata of each; None for none.
+        texts: The text of each; None for none.
+        most: The most entries of a segment.
+
+    Raises:
+        InputError: Texts or metadata are not what they can be.
+    """
+    count = len(ids)
+    texts = [None] * count if texts is None else list(texts)
+    objects = [{} if one is None else one for one in metadata or [None] * count]
+    payload = [_payload(texts[i], objects[i], i) for i in range(count)]
+    largest = max(view.segments, key=lambda one: one.count, default=None)
+    order = sorted(range(count), key=ids.__getitem__)
+    for start in range(0, count, most):
+        part = order[start : start + most]
+        picked = arithmetic.pick(rows, part)
+        mean: bytes | memoryview = arithmetic.mean(picked)
+        if largest is not None and largest.count >= max(_MEAN_ROWS, len(part)):
+            mean = largest.mean
+        words = [texts[i] for i in part] if view.catalogue.words else []
+        data = write_segment(
+            [ids[i] for i in part],
+            _encoded(arithmetic, picked, mean, view.catalogue.rows),
+            [payload[i] for i in part],
+            make_columns([objects[i] for i in part]),
+            count_words(words) if any(words) else None,
+        )
+        yield data, len(part)
+
+
+def _encoded(
     arithmetic: Arithmetic, rows: Any, mean: bytes | memoryview, kind: str
 ) -> dict[str, tuple[bytes, DType, tuple[int, ...]]]:
     """Return the tensors `vectors/...` of rows.
@@ -72,7 +124,7 @@ def take_ids(ids: Sequence[int] | None, count: int, view: View) -> list[int]:
     return found
 
 
-def write_payload(text: object, metadata: object, row: int) -> bytes:
+def _payload(text: object, metadata: object, row: int) -> bytes:
     """Write the text and the metadata of an entry as JSON; nothing where it has neither.
 
     Raises:

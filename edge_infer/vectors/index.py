@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from array import array
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
 from edge_infer.vectors.catalogue import Catalogue, Embedding, check_choice
-from edge_infer.vectors.columns import make_columns
-from edge_infer.vectors.entries import encoded, take_ids, write_payload
+from edge_infer.vectors.entries import new_segments, take_ids
 from edge_infer.vectors.folder import DELETED, SEGMENTS, IndexFolder
-from edge_infer.vectors.fusion import DEPTH, fuse
 from edge_infer.vectors.hit import Hit
-from edge_infer.vectors.postings import count_words, score_words
-from edge_infer.vectors.search import Found, best, nearest
-from edge_infer.vectors.segment import write_segment
+from edge_infer.vectors.modes import check_search, find
 from edge_infer.vectors.view import load_view, open_view, write_deleted
-from edge_infer.vectors.ways import best_arithmetic, encode_query
+from edge_infer.vectors.ways import best_arithmetic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +26,6 @@ if TYPE_CHECKING:
 
 #: A segment has at most so many entries: an index of a million changes by files of 50 MB.
 SEGMENT_ROWS = 131_072
-MODES = ("vectors", "words", "hybrid")
-MAX_K = 10_000
-#: A new segment takes the mean of the largest one where that has so many entries; else its own.
-_MEAN_ROWS = 1000
 
 
 class Index:
@@ -200,24 +191,7 @@ class Index:
             InputError: The query does not fit the index, or an argument is not what it can be.
             BundleError: The index is damaged.
         """
-        check_search(k, mode)
-        if mode != "vectors" and text is None:
-            raise InputError(f"a vector has no words to look for in the mode {mode!r}", hint='mode="vectors"')
-        view = self._view
-        if mode != "vectors" and not view.catalogue.words:
-            raise InputError("the index does not count words", hint='Index.create(..., words=True), or mode="vectors"')
-        masks = view.masks(where)
-        if mode == "words" and text is not None:
-            return _hits(view, _by_words(view, masks, text, k))
-        asked = encode_query(vector, view.catalogue.dimension, view.catalogue.metric)
-        deep = max(DEPTH, k) if mode == "hybrid" else k
-        found = nearest(view.segments, masks, asked, deep, self._arithmetic, full_scan=full_scan)
-        if mode == "hybrid" and text is not None:
-            return _hits(view, fuse([found, _by_words(view, masks, text, deep)])[:k])
-        if view.catalogue.rows == "int8":
-            scores = array("f", [one.score * asked.factor for one in found])
-            found = [one._replace(score=score) for one, score in zip(found, scores, strict=True)]
-        return _hits(view, found)
+        return find(self._view, self._arithmetic, text, vector, k, where=where, full_scan=full_scan, mode=mode)
 
     def refresh(self) -> bool:
         """See what other processes wrote since; return whether there was anything.
@@ -309,22 +283,8 @@ class Index:
             rows = self._arithmetic.normalize(rows)
         with self._changing() as view:
             numbers = take_ids(ids, count, view)
-            order = sorted(range(count), key=numbers.__getitem__)
-            texts = [None] * count if texts is None else list(texts)
-            objects = [{} if one is None else one for one in metadata or [None] * count]
-            payload = [write_payload(texts[i], objects[i], i) for i in range(count)]
-            entries = []
-            for start in range(0, count, SEGMENT_ROWS):
-                part = order[start : start + SEGMENT_ROWS]
-                data = self._segment(
-                    view,
-                    [numbers[i] for i in part],
-                    self._arithmetic.pick(rows, part),
-                    [payload[i] for i in part],
-                    [objects[i] for i in part],
-                    [texts[i] for i in part],
-                )
-                entries.append(self._folder.add(SEGMENTS, data, len(part)))
+            made = new_segments(view, self._arithmetic, numbers, rows, metadata, texts, SEGMENT_ROWS)
+            entries = [self._folder.add(SEGMENTS, data, size) for data, size in made]
             self._commit(
                 view.catalogue._replace(
                     segments=(*view.catalogue.segments, *entries),
@@ -407,40 +367,6 @@ class Index:
         self._view = view
         self._folder.remove_unnamed(catalogue)
 
-    def _segment(
-        self,
-        view: View,
-        ids: Sequence[int],
-        rows: Any,
-        payload: Sequence[bytes],
-        metadata: Sequence[Mapping[str, Any]],
-        texts: Sequence[str | None],
-    ) -> bytes:
-        catalogue, arithmetic = view.catalogue, self._arithmetic
-        largest = max(view.segments, key=lambda one: one.count, default=None)
-        mean: bytes | memoryview = arithmetic.mean(rows)
-        if largest is not None and largest.count >= max(_MEAN_ROWS, len(ids)):
-            mean = largest.mean
-        return write_segment(
-            ids,
-            encoded(arithmetic, rows, mean, catalogue.rows),
-            payload,
-            make_columns(metadata),
-            count_words(texts) if catalogue.words and any(texts) else None,
-        )
-
-
-def check_search(k: object, mode: object) -> None:
-    """Check what does not depend on the index.
-
-    Raises:
-        InputError: `k` or `mode` is not what it can be.
-    """
-    if type(k) is not int or not 1 <= k <= MAX_K:
-        raise InputError(f"`k` is {k!r}, expected 1 to {MAX_K:,}", hint="k=10", got=k)
-    if mode not in MODES:
-        raise InputError(f"`mode` is {mode!r}", hint='use "vectors", "words" or "hybrid"', allowed=[*MODES])
-
 
 class _Change:
     """A change of an index: one writer, who sees what others wrote before."""
@@ -470,17 +396,3 @@ class _Change:
     def __exit__(self, *_: object) -> None:
         self._lock.__exit__(None, None, None)
         self._index._writing.release()
-
-
-def _by_words(view: View, masks: Sequence[bytes | None], text: str, k: int) -> list[Found]:
-    scores = score_words([one.postings for one in view.segments], text)
-    found = []
-    for place, (segment, mask, here) in enumerate(zip(view.segments, masks, scores, strict=True)):
-        found += [
-            Found(score, segment.ids[row], place, row) for row, score in here.items() if mask is None or mask[row]
-        ]
-    return best(found, k)
-
-
-def _hits(view: View, found: Sequence[Found]) -> list[Hit]:
-    return [Hit(one.id, one.score, *view.segments[one.segment].payload(one.row)) for one in found]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import BundleError
 from edge_infer.kernels.search_library import SearchLibrary, search_library
 from edge_infer.platform.cpu import usable_cpus
+from edge_infer.vectors.arithmetic import OfKernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ _PARALLEL_BYTES = 128 * 2**20
 _PARTS = 4
 
 
-class Native:
+class Native(OfKernels):
     """Computes with our kernels; what they do not know, such as encoding rows, by another arithmetic.
 
     Args:
@@ -38,19 +39,9 @@ class Native:
         BackendUnavailable: There are no kernels for this system or CPU.
     """
 
-    name = "kernel"
-
     def __init__(self, other: Arithmetic, library: SearchLibrary | None = None) -> None:
+        super().__init__(other)
         self._library = library or search_library()
-        self.rows = other.rows
-        self.pick = other.pick
-        self.normalize = other.normalize
-        self.encode = other.encode
-        self.mean = other.mean
-        self.codes = other.codes
-        self.floats = other.floats
-        self.decoded = other.decoded
-        self.exact = other.exact
 
     def each(self, tasks: Sequence[Callable[[], list[Any]]], work: int) -> list[list[Any]]:  # noqa: D102
         if work < _PARALLEL_BYTES or len(tasks) == 1 or usable_cpus() == 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from edge_infer.backends.web.search_kernels import KernelRoom, search_module
-from edge_infer.vectors.arithmetic import OneThread
+from edge_infer.vectors.arithmetic import OfKernels, OneThread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edge_infer.vectors.arithmetic import Arithmetic, Codes, Query, Scored
 
 
-class Page(OneThread):
+class Page(OfKernels, OneThread):
     """Computes with the page's kernels; what they do not know by another arithmetic.
 
     Args:
@@ -26,20 +26,10 @@ class Page(OneThread):
         FetchError: The kernels are missing.
     """
 
-    name = "kernel"
-
     def __init__(self, other: Arithmetic) -> None:
+        super().__init__(other)
         self._module = search_module()
         self._rooms: WeakKeyDictionary[Codes, KernelRoom] = WeakKeyDictionary()
-        self.rows = other.rows
-        self.pick = other.pick
-        self.normalize = other.normalize
-        self.encode = other.encode
-        self.mean = other.mean
-        self.codes = other.codes
-        self.floats = other.floats
-        self.decoded = other.decoded
-        self.exact = other.exact
 
     def scan(  # noqa: D102
         self,

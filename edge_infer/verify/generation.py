@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.generation.vectors import GenerationVector
 
 # A prompt and its answer need few positions; the cache takes memory for all of them.

@@ -17,7 +17,8 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 import edge_infer
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread

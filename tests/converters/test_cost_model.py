@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from tests.support.model_files import WriteModel
 
 

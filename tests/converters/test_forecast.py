@@ -9,6 +9,7 @@ import pytest
 
 from edge_infer.errors import InputError
 from edge_infer_converters import convert, convert_run
+from edge_infer_converters.given import Given
 from edge_infer_converters.recipe import Recipe
 from tests.support import zoo
 from tests.support.converters.conversions import edge_infer, mlp_data
@@ -55,7 +56,7 @@ def test_files_have_the_bytes_that_were_foreseen(write_model: WriteModel, tmp_pa
     model, data = write_model(zoo.mlp()), mlp_data(tmp_path / "data.npz")
     recipe = Recipe.of(precision=WORDS, keep_all=True)
 
-    foreseen = convert_run.foresee(model, None, recipe, calibration=data)
+    foreseen = convert_run.foresee(model, None, recipe, Given(calibration=data))
     made = convert(model, tmp_path / "m.bundle", calibration=data, precision=WORDS, keep_all=True)
 
     sizes = {one.id: one.nbytes for one in foreseen.variants}
@@ -70,7 +71,7 @@ def test_options_that_take_more_calls_are_counted(write_model: WriteModel, tmp_p
     model, data = write_model(zoo.mlp()), mlp_data(tmp_path / "data.npz")
 
     def calls(id_: str, **given: Any) -> int:
-        foreseen = convert_run.foresee(model, None, Recipe.of(format="onnx", **given), calibration=data)
+        foreseen = convert_run.foresee(model, None, Recipe.of(format="onnx", **given), Given(calibration=data))
         return next(one.calls for one in foreseen.variants if one.id == id_)
 
     plain = calls("onnx/mixed", precision="fp32,mixed")

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 from edge_infer.bundle.bundle import Bundle
-from edge_infer.bundle.manifest import Variant
+from edge_infer.bundle.variant import Variant
 from edge_infer.errors import ConversionError, InputError, IntegrityError, UnsupportedError
 from edge_infer.tools.page_export.folder import write_site
 from edge_infer_converters import convert, convert_run

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as engine
 
-from edge_infer.bundle.manifest import Variant
+from edge_infer.bundle.variant import Variant
 from edge_infer.errors import InputError
 from edge_infer.parity.comparison import Parity, Verdict
 from edge_infer.platform.cpu import Processor

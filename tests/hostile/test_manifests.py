@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import example, given, settings
 
-from edge_infer.bundle.manifest import FileEntry, Manifest, State, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import State, Variant
 from edge_infer.errors import EdgeInferError, ManifestError
 from edge_infer.tensors.tensor import TensorSpec
 from tests.support.mutations import edited, mutated

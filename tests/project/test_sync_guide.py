@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root

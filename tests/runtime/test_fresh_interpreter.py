@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import edge_infer
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from tests.support import zoo
 
 if TYPE_CHECKING:
@@ -96,7 +97,10 @@ OWN = {
     "backends.base",
     "bundle",
     "bundle.bundle",
+    "bundle.fields",
     "bundle.manifest",
+    "bundle.source",
+    "bundle.variant",
     "tensors",
 }
 OWN |= {f"platform{part}" for part in ("", ".cpu", ".fetch", ".hashing", ".host", ".installed", ".records")}

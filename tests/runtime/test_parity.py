@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edge_infer import InputError, Tensor
-from edge_infer.bundle.manifest import Variant
+from edge_infer.bundle.variant import Variant
 from edge_infer.parity.comparison import Parity, compare, compare_outputs, judge
 from edge_infer.parity.quantization_steps import steps_apart
 from edge_infer.parity.verdict import Limits, changed_since, judge_outputs, judge_variant, to_manifest

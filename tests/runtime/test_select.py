@@ -8,7 +8,8 @@ import pytest
 
 from edge_infer.backends.base import Availability
 from edge_infer.backends.registry import get_backend
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.errors import BackendUnavailable, CudaUnavailable
 from edge_infer.platform import cuda
 from edge_infer.runtime.measurements import Measurement

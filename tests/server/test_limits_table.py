@@ -19,7 +19,7 @@ from edge_infer.server.protocol.steps import MAX_STEPS
 from edge_infer.server.scheduling.shares import Bounds
 from edge_infer.server.store.events import MAX_LISTENERS
 from edge_infer.server.store.fleet import MAX_DEVICES, MAX_MODELS
-from edge_infer.vectors.index import MAX_K
+from edge_infer.vectors.modes import MAX_K
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "serve.md"
 #: They bound batches and not clients.

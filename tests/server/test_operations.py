@@ -20,7 +20,8 @@ import edge_infer
 from edge_infer.backends.base import Availability
 from edge_infer.backends.onnxruntime.backend import OnnxRuntimeBackend
 from edge_infer.bundle.bundle import Bundle
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.errors import BackendError, DeviceLost, EdgeInferError, InputError, Unauthorized
 from edge_infer.formats.safetensors import FRAME, write_examples
 from edge_infer.server.app import Limits, create_app

@@ -15,7 +15,7 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import cli
 from edge_infer.errors import ExecutionError, ManifestError
 from edge_infer.platform.hashing import sha256
-from edge_infer.tasks import vectors
+from edge_infer.tasks import vector_making, vectors
 from edge_infer.tasks.agreement import difference, plain
 from edge_infer.tasks.definition import read_definition
 from edge_infer.tasks.image.image import Image
@@ -182,9 +182,9 @@ def of_texts(task: str, *outputs: dict[str, Any]) -> Definition:
 
 def test_other_texts_are_asked_about_in_the_form_of_the_task() -> None:
     texts = ["one two three", "four five six"]
-    masked = vectors.cases_for(of_texts("fill-mask", {"step": "post.fill_mask", "mask": "<m>"}), texts)
-    asked = vectors.cases_for(of_texts("question-answering", {"step": "post.answer_span"}), texts)
-    ranked = vectors.cases_for(of_texts("text-ranking", {"step": "post.tensor"}), texts)
+    masked = vector_making.cases_for(of_texts("fill-mask", {"step": "post.fill_mask", "mask": "<m>"}), texts)
+    asked = vector_making.cases_for(of_texts("question-answering", {"step": "post.answer_span"}), texts)
+    ranked = vector_making.cases_for(of_texts("text-ranking", {"step": "post.tensor"}), texts)
 
     assert [case.raw["value"] for case in masked[1:]] == ["one <m> three", "four <m> six"]
     assert {case.raw["value"]["context"] for case in asked} == set(texts)
@@ -193,7 +193,7 @@ def test_other_texts_are_asked_about_in_the_form_of_the_task() -> None:
 
 def test_every_kind_of_text_gets_its_own_inputs() -> None:
     def cases(task: str, *outputs: dict[str, Any]) -> list[vectors.Case]:
-        return vectors.cases_for(of_texts(task, *outputs))
+        return vector_making.cases_for(of_texts(task, *outputs))
 
     assert cases("fill-mask", {"step": "post.fill_mask", "mask": "<m>"})[0].raw["value"].count("<m>") == 1
     assert "context" in cases("question-answering", {"step": "post.answer_span"})[0].raw["value"]
@@ -237,7 +237,7 @@ def test_a_variant_that_answered_otherwise_is_compared_with_itself(bundles: Path
     other = [[{"label": one["label"], "score": one["score"] + 0.1} for one in answer] for answer in found.answers]
     given = {"onnx/fp32": found.answers, "onnx/fp16": found.answers, "onnx/int8": other}
 
-    document = json.loads(vectors.write(bundle, found.cases, given, "onnx/fp32"))
+    document = json.loads(vector_making.write(bundle, found.cases, given, "onnx/fp32"))
 
     assert [list(case["own"]) for case in document["cases"]] == [["onnx/int8"]] * 3
     own = found._replace(own={"onnx/int8": other})

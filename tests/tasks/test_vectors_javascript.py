@@ -17,7 +17,7 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import EdgeInferError
 from edge_infer.formats.safetensors import write_examples
 from edge_infer.platform.hashing import sha256
-from edge_infer.tasks import vectors
+from edge_infer.tasks import vector_making, vectors
 from edge_infer.tasks.agreement import difference, plain
 from edge_infer.tasks.definition import definition_of
 from edge_infer.tensors.arrays import to_tensor
@@ -53,10 +53,10 @@ def rewrite(bundle: Path, file: str, data: bytes, **pipeline: Any) -> None:
 def with_vectors(bundle: Path) -> list[Any]:
     """Give a bundle the vectors that its pipeline has in Python; return the answers."""
     opened = Bundle.open(bundle)
-    cases = vectors.cases_for(definition_of(opened.manifest), TEXTS)
+    cases = vector_making.cases_for(definition_of(opened.manifest), TEXTS)
     with edge_infer.pipeline(bundle) as ask:
         answers = [vectors.ask(ask, case) for case in cases]
-    data = vectors.write(opened, cases, {"onnx/fp32": answers}, "onnx/fp32")
+    data = vector_making.write(opened, cases, {"onnx/fp32": answers}, "onnx/fp32")
     rewrite(bundle, vectors.PATH, data, vectors=vectors.PATH)
     return answers
 

@@ -25,7 +25,7 @@ export { InferError, Session, VERSION };
 /** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("./fetch/download.js").OnProgress} OnProgress */
 
-/** @typedef {import("./bundle/bundle.js").EngineName} EngineName */
+/** @typedef {import("./bundle/measured.js").EngineName} EngineName */
 /** @typedef {import("./page/live.js").Update} Update */
 /** @typedef {import("./page/live.js").LiveModel} LiveModel */
 

@@ -2,7 +2,7 @@
 
 import { InferError } from "../src/index.js";
 
-/** @typedef {import("../src/bundle/bundle.js").Variant} Variant */
+/** @typedef {import("../src/bundle/manifest.js").Variant} Variant */
 /** @typedef {import("../src/tensors.js").TensorSpec} TensorSpec */
 /**
  * @typedef {object} Entry A model as the server lists it.

@@ -6,7 +6,10 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
 
-import { bundleOfFiles, chooseVariant, engineOf, fetchBundle, parseManifest } from "../src/bundle/bundle.js";
+import { fetchBundle } from "../src/bundle/bundle.js";
+import { bundleOfFiles } from "../src/bundle/in-memory.js";
+import { parseManifest } from "../src/bundle/manifest.js";
+import { chooseVariant, engineOf } from "../src/bundle/selection.js";
 
 const model = new TextEncoder().encode("the bytes of a model");
 const digest = (/** @type {Uint8Array} */ bytes) => createHash("sha256").update(bytes).digest("hex");
@@ -161,7 +164,7 @@ test("further files of a bundle are read later, checked", async () => {
   files.set("/more/onnx/model_int8.onnx", model);
   files.set("/more/tokenizer.json", vocabulary);
   files.set("/more/damaged.json", new TextEncoder().encode("[]"));
-  const pulled = /** @type {import("../src/bundle/bundle.js").Files} */ ([
+  const pulled = /** @type {import("../src/bundle/in-memory.js").Files} */ ([
     ["manifest.json", document],
     ["onnx/model_int8.onnx", model],
     ["tokenizer.json", vocabulary],

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Store } from "../src/cache/store.js";
-import { bundleOfFiles } from "../src/bundle/bundle.js";
+import { bundleOfFiles } from "../src/bundle/in-memory.js";
 import { follow } from "../src/page/follow.js";
 import { LiveModel } from "../src/page/live.js";
 import { StoreModel } from "../src/sync/pull.js";

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError
 from edge_infer_converters import convert_run
+from edge_infer_converters.given import Given
 from edge_infer_converters.options import RECIPE_DEFAULTS, documented
 from edge_infer_converters.recipe import Recipe
 
@@ -98,21 +99,5 @@ def convert(  # noqa: D417  the options are described in their declaration
         raise InputError(
             "`recipe` says what to make, and so do other arguments of `convert`", hint="put all of it into the recipe"
         )
-    return convert_run.convert(
-        model,
-        output,
-        recipe or asked,
-        name=name,
-        version=version,
-        calibration=calibration,
-        evaluation=evaluation,
-        labels=labels,
-        task=task,
-        preprocess=preprocess,
-        license=license,
-        samples=samples,
-        measured=measured,
-        force=force,
-        report=report,
-        reporter=reporter,
-    )
+    told = Given(**{one: given[one] for one in Given._fields})
+    return convert_run.convert(model, output, recipe or asked, told, force=force, report=report, reporter=reporter)

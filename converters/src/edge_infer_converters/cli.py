@@ -80,6 +80,7 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
     from edge_infer.platform import allocator
     from edge_infer.platform.posix import on_termination
     from edge_infer_converters import convert_run
+    from edge_infer_converters.given import Given
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.terminal import TerminalReporter
     from edge_infer_converters.sources.options import parse_bindings, parse_shapes
@@ -94,6 +95,7 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
         given["bind"] = parse_bindings(given["bind"])
         given["shape"] = parse_shapes(given["shape"])
         recipe = Recipe.of(**{name: given.pop(name) for name in RECIPE_DEFAULTS})
+        told = Given(**{name: given.pop(name) for name in Given._fields})
     except InputError as error:
         raise click.UsageError(str(error)) from error
     path = Path(source)
@@ -101,13 +103,12 @@ def convert(source: str, output: Path | None, dry_run: bool, as_json: bool, **gi
         allocator.return_large_blocks()
     try:
         if output is None or dry_run:
-            unused = ("version", "samples", "license", "report")  # what is written with a bundle, or beside it
-            foreseen = {name: value for name, value in given.items() if name not in unused}
-            _print_forecast(
-                convert_run.foresee(source, output, recipe, reporter=TerminalReporter(), **foreseen), as_json
+            foreseen = convert_run.foresee(
+                source, output, recipe, told, force=given["force"], reporter=TerminalReporter()
             )
+            _print_forecast(foreseen, as_json)
             return
-        result = convert_run.convert(source, output, recipe, reporter=TerminalReporter(), **given)
+        result = convert_run.convert(source, output, recipe, told, reporter=TerminalReporter(), **given)
     except InputError as error:
         if "option" in error.details:  # known once the model is found: one that generates text is measured on a text
             raise click.UsageError(str(error)) from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import InputError
 from edge_infer_converters.bundle_writer import BundleWriter, checked_name, checked_version
+from edge_infer_converters.given import Given
 from edge_infer_converters.report.reporter import LogReporter, Reporter, step
 from edge_infer_converters.sources import hub
 from edge_infer_converters.sources.decoder.find import find_folder
@@ -15,7 +16,7 @@ from edge_infer_converters.sources.encoder_decoder.find import find_pair
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from edge_infer_converters.conversion import Conversion
     from edge_infer_converters.forecast import Forecast
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 # A bundle is a folder: an output of these names is meant as one file, which `convert` does not write.
 _MODEL_SUFFIXES = (".onnx", ".ort", ".tflite", ".pt", ".pt2", ".h5", ".keras")
 
+#: A user who gives nothing beside the model and the recipe.
+NOTHING = Given()
+
 # What converts one kind of model is imported where there is one: onnx and what it brings take 40 MB and a second, and a
 # decoder needs none of it.
 
@@ -34,47 +38,30 @@ def convert(
     model: FilePath,
     output: FilePath,
     recipe: Recipe,
+    given: Given = NOTHING,
     *,
-    name: str | None = None,
-    version: str = "1",
-    calibration: FilePath | None = None,
-    evaluation: FilePath | None = None,
-    labels: FilePath | None = None,
-    task: str | None = None,
-    preprocess: FilePath | None = None,
-    license: str | None = None,  # noqa: A002  the manifest's word
-    samples: Sequence[FilePath] = (),
-    measured: FilePath | None = None,
     force: bool = False,
     report: FilePath | None = None,
     reporter: Reporter | None = None,
 ) -> Conversion:
     """Run a recipe; `api.convert` documents the arguments and errors."""
     reporter = reporter or LogReporter()
-    version = checked_version(version)
+    given = given._replace(version=checked_version(given.version))
     _check_output(output)
-    opened = _open(model, name, reporter)
+    opened = _open(model, given.name, reporter)
+    given = given._replace(name=opened.name)
     if opened.convert_text is not None:
         return opened.convert_text(
             opened.place,
             output,
             recipe,
-            name=opened.name,
-            version=version,
-            given={
-                "--calibration": calibration,
-                "--eval": evaluation,
-                "--labels": labels,
-                "--task": task,
-                "--sample": samples or None,
-                "--preprocess": preprocess,
-                "--measured": measured,
-                "--report": report,
-            },
+            name=given.name,
+            version=given.version,
+            given={**given.by_flag(), "--report": report},
             force=force,
             reporter=reporter,
             source=opened.source,
-            license=license,
+            license=given.license,
         )
     from edge_infer_converters import graph_run
     from edge_infer_converters.measure.speed import read_device_times
@@ -83,16 +70,8 @@ def convert(
         opened.place,
         output,
         recipe,
-        name=opened.name,
-        version=version,
-        calibration=calibration,
-        evaluation=evaluation,
-        labels=labels,
-        task=task,
-        preprocess=preprocess,
-        license=license,
-        samples=samples,
-        times=read_device_times(measured) if measured is not None else None,
+        given,
+        times=read_device_times(given.measured) if given.measured is not None else None,
         force=force,
         report=report,
         reporter=reporter,
@@ -104,14 +83,8 @@ def foresee(
     model: FilePath,
     output: FilePath | None,
     recipe: Recipe,
+    given: Given = NOTHING,
     *,
-    name: str | None = None,
-    calibration: FilePath | None = None,
-    evaluation: FilePath | None = None,
-    labels: FilePath | None = None,
-    task: str | None = None,
-    preprocess: FilePath | None = None,
-    measured: FilePath | None = None,
     force: bool = False,
     reporter: Reporter | None = None,
 ) -> Forecast:
@@ -125,7 +98,7 @@ def foresee(
     if output is not None:
         _check_output(output)
         BundleWriter(output, force=force)  # refuses a place that cannot be written to
-    opened = _open(model, name, reporter)
+    opened = _open(model, given.name, reporter)
     if opened.convert_text is not None:
         raise InputError(
             "--dry-run foresees no model that generates text",
@@ -134,21 +107,9 @@ def foresee(
     from edge_infer_converters import graph_run
     from edge_infer_converters.measure.speed import read_device_times
 
-    if measured is not None:
-        read_device_times(measured)
-    return graph_run.foresee(
-        opened.place,
-        recipe,
-        name=opened.name,
-        calibration=calibration,
-        evaluation=evaluation,
-        labels=labels,
-        task=task,
-        preprocess=preprocess,
-        has_measured=measured is not None,
-        reporter=reporter,
-        started=started,
-    )
+    if given.measured is not None:
+        read_device_times(given.measured)
+    return graph_run.foresee(opened.place, recipe, given._replace(name=opened.name), reporter=reporter, started=started)
 
 
 class _Opened(NamedTuple):

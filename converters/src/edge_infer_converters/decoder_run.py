@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.bundle.manifest import Variant
+from edge_infer.bundle.variant import Variant
 from edge_infer.errors import AccuracyError, EdgeInferError, InputError
 from edge_infer.generation import vectors
 from edge_infer.generation.config import BLOCK

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from edge_infer.bundle.manifest import State, Variant
+from edge_infer.bundle.variant import State, Variant
 from edge_infer.errors import BundleError, ConversionError, EdgeInferError, UnsupportedModel, listed
 from edge_infer.generation import vectors
 from edge_infer.generation.encoder_decoder import KIND

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.parity.comparison import Parity
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.given import Given
     from edge_infer_converters.measure.metrics import Metric
     from edge_infer_converters.measure.speed import DeviceTimes
     from edge_infer_converters.measure.variants import ConvertedVariant
@@ -55,16 +56,8 @@ def convert(
     model: FilePath,
     output: FilePath,
     recipe: Recipe,
+    given: Given,
     *,
-    name: str | None,
-    version: str,
-    calibration: FilePath | None,
-    evaluation: FilePath | None,
-    labels: FilePath | None,
-    task: str | None,
-    preprocess: FilePath | None,
-    license: str | None,  # noqa: A002  the manifest's word
-    samples: Sequence[FilePath],
     times: DeviceTimes | None,
     force: bool,
     report: FilePath | None,
@@ -75,11 +68,11 @@ def convert(
 
     `times` are those that devices measured, `source` says where the model came from, for the manifest.
     """
-    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=times is not None)
-    with BundleWriter(output, force=force, source=source, license=license) as writer:
-        prepared = prepare(model, recipe, reporter, name=name, task=task, preprocess=preprocess, labels=labels)
-        run = _Run(prepared, version, recipe, writer, reporter, times)
-        data, ranges = prepared.choose_inputs(calibration, evaluation)
+    recipe.budget.check(has_evaluation=given.evaluation is not None, has_measured=times is not None)
+    with BundleWriter(output, force=force, source=source, license=given.license) as writer:
+        prepared = prepare(model, recipe, given, reporter)
+        run = _Run(prepared, given.version, recipe, writer, reporter, times)
+        data, ranges = prepared.choose_inputs(given.calibration, given.evaluation)
         prepared.check_batch(data)
         data, outputs = reference_outputs(data, prepared.reference.run, reporter)
         metric = choose_metric(recipe.budget, data, outputs, reporter)
@@ -92,9 +85,9 @@ def convert(
         if prepared.found is not None:
             for path, content in prepared.found.all_files().items():
                 writer.add(path, content)
-        elif labels is not None:
-            writer.add(LABELS_NAME, read_labels(labels, prepared.model.outputs[0]))
-        add_samples(writer, samples)
+        elif given.labels is not None:
+            writer.add(LABELS_NAME, read_labels(given.labels, prepared.model.outputs[0]))
+        add_samples(writer, given.samples)
         run.add_reference(data, outputs)
         run.describe(writer.read(LABELS_NAME))
         judge = Judge(outputs, metric, recipe.budget, run.golden)
@@ -136,21 +129,15 @@ def convert(
 def foresee(
     model: FilePath,
     recipe: Recipe,
+    given: Given,
     *,
-    name: str | None,
-    calibration: FilePath | None,
-    evaluation: FilePath | None,
-    labels: FilePath | None,
-    task: str | None,
-    preprocess: FilePath | None,
-    has_measured: bool,
     reporter: Reporter,
     started: float,
 ) -> Forecast:
     """Say what `convert` would try, as `convert_run.foresee`; `started` is by `time.perf_counter`."""
-    recipe.budget.check(has_evaluation=evaluation is not None, has_measured=has_measured)
-    prepared = prepare(model, recipe, reporter, name=name, task=task, preprocess=preprocess, labels=labels)
-    data, ranges = prepared.choose_inputs(calibration, evaluation)
+    recipe.budget.check(has_evaluation=given.evaluation is not None, has_measured=given.measured is not None)
+    prepared = prepare(model, recipe, given, reporter)
+    data, ranges = prepared.choose_inputs(given.calibration, given.evaluation)
     prepared.check_batch(data)
     return forecast(prepared, recipe, data, ranges, started)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from edge_infer.tasks.sources.found import Found
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.given import Given
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.sources.source import Source
@@ -126,12 +127,8 @@ class Prepared:
 def prepare(
     model: FilePath,
     recipe: Recipe,
+    given: Given,
     reporter: Reporter,
-    *,
-    name: str | None = None,
-    task: str | None = None,
-    preprocess: FilePath | None = None,
-    labels: FilePath | None = None,
 ) -> Prepared:
     """Read a model and make it ready; `api.convert` documents the arguments and errors."""
     model, folder_name = pipelines.opened(model)
@@ -141,8 +138,9 @@ def prepare(
         reporter.warn(note, "")
     if broken := origin.nan_weights():
         reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
-    prepared = Prepared(origin, checked_name(name, folder_name or origin.name), recipe, reporter)
-    prepared.found = pipelines.find_definition(model, origin, pipelines.Asked(task, preprocess, labels), reporter)
+    prepared = Prepared(origin, checked_name(given.name, folder_name or origin.name), recipe, reporter)
+    asked = pipelines.Asked(given.task, given.preprocess, given.labels)
+    prepared.found = pipelines.find_definition(model, origin, asked, reporter)
     del origin  # a copy of the weights
     prepared.check_support()
     return prepared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edge_infer.bundle.manifest import State, Variant
+from edge_infer.bundle.variant import State, Variant
 from edge_infer.errors import ConversionError, UnsupportedModel
 from edge_infer.formats.program import read_compiled
 from edge_infer.formats.tflite_tables import hidden_state

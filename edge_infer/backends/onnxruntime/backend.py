@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from edge_infer.backends.base import Runnable
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.errors import EdgeInferError
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from edge_infer.backends.reference.evaluator import Program
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.formats.onnx_model import ValueInfo
     from edge_infer.tensors.tensor import Array
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection
 
     from edge_infer.backends.remote.websocket import StreamConnection
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.tensors.tensor import Array
 
 #: How long an answer may take in all, waits included, and how often a full server is asked.

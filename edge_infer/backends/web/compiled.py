@@ -17,7 +17,7 @@ from edge_infer.errors import InputError, listed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
 
 
 class CompiledWebBackend(WasmBackend):

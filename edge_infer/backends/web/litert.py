@@ -18,7 +18,7 @@ from edge_infer.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
 
 
 class LiteRTWebBackend(WasmBackend):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer.backends.base import Availability
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.tensors.tensor import Tensor
 
 WebModel = GpuModel | PageModel

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from edge_infer.backends.web.model import PageModel
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.tensors.tensor import Array
 
 _RUN_ASYNC = "write `await session.run_async(...)`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.backends.remote.http import RemoteModel
-from edge_infer.bundle.manifest import Variant
+from edge_infer.bundle.variant import Variant
 from edge_infer.errors import ManifestError
 from edge_infer.platform import fetch
 from edge_infer.runtime.load import load

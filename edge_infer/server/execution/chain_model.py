@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edge_infer.bundle.manifest import Variant
+from edge_infer.bundle.variant import Variant
 from edge_infer.chains.chain import Chain
 from edge_infer.chains.vectors import check_answers, read_vectors
 from edge_infer.errors import BackendError, InputError

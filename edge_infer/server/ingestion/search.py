@@ -242,7 +242,7 @@ def _check_before(asked: Asked, index: Index) -> None:
         InputError: `k`, `mode` or the vector's length is not what it can be.
     """
     from edge_infer.vectors.arithmetic import wrong_length
-    from edge_infer.vectors.index import check_search
+    from edge_infer.vectors.modes import check_search
 
     check_search(asked.k, asked.mode)
     dimension = index.view.catalogue.dimension

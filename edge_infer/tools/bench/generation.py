@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.generation.decoder import Decoder
 
 #: Tokens of the longer prompt, and of the short one.

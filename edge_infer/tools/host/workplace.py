@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.formats.safetensors import Example
     from edge_infer.tensors.tensor import Tensor
     from edge_infer.tools.bench.rows import Row

@@ -35,7 +35,7 @@ from edge_infer.tools.slim.engine import this_platform
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer.tools.slim.engine import Library
 
 LIBRARY = "libonnxruntime.so"

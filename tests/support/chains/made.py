@@ -9,7 +9,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import edge_infer
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.chains.build import build_chain
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer.vectors.embedder import Embedder

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto, helper
 
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 

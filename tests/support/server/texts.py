@@ -7,7 +7,8 @@ import json
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.generation import generate
 from edge_infer.generation.vectors import write_vectors
 from edge_infer.tasks.text.byte_alphabet import CHARACTERS

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from onnx import helper, numpy_helper
 
-from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import Variant
 from edge_infer.formats.safetensors import write_examples
 from edge_infer.runtime.loader import trial
 from edge_infer.sync.client import Pulled, pull

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_infer.bundle.manifest import FileEntry, Manifest, State, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest
+from edge_infer.bundle.variant import State, Variant
 from edge_infer.tensors.tensor import TensorSpec
 
 if TYPE_CHECKING:

@@ -19,44 +19,10 @@ import torch
 import transformers as hf
 from PIL import Image
 
+from tests.support.tasks.hub_export import SMALL, export
 from tests.support.tasks.trained_tokenizers import trained, written
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 TEXT = "The house of the president is in Paris"
-
-
-def export(folder: Path, model: Any, parts: list[Any], example: dict[str, Any], outputs: list[str], axes: int) -> None:
-    """Write the folder of a model, with its processor or tokenizer."""
-    names = list(example)
-
-    class Positional(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, *values: Any) -> tuple[Any, ...]:
-            found = self.model(**dict(zip(names, values, strict=True)))
-            return tuple(found[name] for name in outputs)
-
-    (folder / "onnx").mkdir(parents=True)
-    model.eval().save_pretrained(folder)
-    (folder / "model.safetensors").unlink()
-    for part in parts:
-        part.save_pretrained(folder)
-    dims = {0: "batch", 1: "length"}
-    free: dict[str, Any] = {name: dims if example[name].ndim == 2 else {0: "batch"} for name in names}
-    free |= {name: dims if axes > 2 else {0: "batch"} for name in outputs}
-    torch.onnx.export(
-        Positional(),
-        tuple(example.values()),
-        str(folder / "onnx/model.onnx"),
-        input_names=names,
-        output_names=outputs,
-        dynamic_axes=free,
-        opset_version=17,
-        dynamo=False,
-    )
-    model.eval()  # the export gave it back as it trains
 
 
 def images(place: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 /** @typedef {{url: string, bytes: number}} EngineFile */
 
 /**
- * @param {import("../bundle/bundle.js").EngineName} engine
+ * @param {import("../bundle/measured.js").EngineName} engine
  * @param {"wasm" | "webgpu" | "webnn"} device
  * @param {string} root The URL under which `vendor/` lies.
  * @returns {Promise<EngineFile[]>} Those that are of some size.

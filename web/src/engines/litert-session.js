@@ -197,7 +197,7 @@ function entryOf(program) {
 export function specOf(heap, { model }, side, name, index) {
   const type = side === "input" ? model.getInputTensorType(0, index) : model.getOutputTensorType(0, index);
   const { dtype, shape } = heap.describe(type, name);
-  // A free dimension has no name of its own in TFLite; these are those of `edge_infer.backends.litert`.
+  // A free dimension has no name of its own in TFLite; these are those of `edge_infer.backends.litert.model`.
   return { name, dtype, shape: shape.map((dim, axis) => (dim >= 0 ? dim : `${name}_${axis}`)) };
 }
 

@@ -5,7 +5,7 @@ import { ROOT } from "../fetch/root.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
-/** @typedef {import("../bundle/bundle.js").Variant} Variant */
+/** @typedef {import("../bundle/manifest.js").Variant} Variant */
 /** @typedef {import("../cache/stored-file.js").StoredFile} StoredFile */
 
 /**

@@ -83,7 +83,7 @@ export async function requestDevice(more = []) {
 
 /**
  * @param {GpuDevice} gpu
- * @param {import("../bundle/bundle.js").Variant} variant
+ * @param {import("../bundle/manifest.js").Variant} variant
  * @throws {InferError} `unsupported_model`: the variant is of float16, and the GPU computes none.
  */
 function checkHalf(gpu, variant) {
@@ -172,7 +172,7 @@ export class WebGpuOpener {
    *
    * @param {URL} base
    * @param {Uint8Array} model
-   * @param {import("../bundle/bundle.js").Variant} variant
+   * @param {import("../bundle/manifest.js").Variant} variant
    * @returns {Promise<WebGpuSession>} One that fails where the GPU fails.
    * @throws {InferError} `backend_unavailable` or `unsupported_model`, with the reason.
    */
@@ -191,7 +191,7 @@ export class WebGpuOpener {
 
   /**
    * @param {Uint8Array} model
-   * @param {import("../bundle/bundle.js").Variant} variant
+   * @param {import("../bundle/manifest.js").Variant} variant
    * @returns {Promise<WebGpuSession | import("./ort-session.js").OrtSession>}
    */
   async open(model, variant) {

@@ -73,7 +73,7 @@ export class OrtEngine {
    * Load a model.
    *
    * @param {Uint8Array | import("../cache/stored-file.js").StoredFile} model The bytes of an `.onnx` or `.ort` file.
-   * @param {import("./ort-session.js").SessionOptions} [options]
+   * @param {import("./ort-load.js").SessionOptions} [options]
    * @returns {OrtSession}
    * @throws {InferError} `unsupported_model`: the engine cannot load it.
    */

@@ -141,7 +141,7 @@ function unwrap(answer) {
  *
  * @param {EngineSettings} settings
  * @param {string} wheel The address of edge-infer's wheel; empty to install none.
- * @param {import("../bundle/bundle.js").EngineName[]} engines Those that Python finds started.
+ * @param {import("../bundle/measured.js").EngineName[]} engines Those that Python finds started.
  * @param {object} [options]
  * @param {OnProgress} [options.onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told each line that Python prints.

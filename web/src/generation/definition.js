@@ -2,8 +2,8 @@
 
 import { InferError } from "../errors.js";
 
-/** @typedef {import("../bundle/bundle.js").Manifest} Manifest */
-/** @typedef {import("../bundle/bundle.js").Variant} Variant */
+/** @typedef {import("../bundle/manifest.js").Manifest} Manifest */
+/** @typedef {import("../bundle/manifest.js").Variant} Variant */
 /**
  * @typedef {object} GenerateDefinition The field, checked (docs/concepts/bundle.md).
  * @property {string} architecture The family's name, for people.

@@ -6,7 +6,7 @@ import { sharedEngine } from "../engines/open.js";
 import { InferError } from "../errors.js";
 import { Tokenizer } from "../tasks/text/tokenizer.js";
 
-/** @typedef {import("../bundle/bundle.js").Manifest} Manifest */
+/** @typedef {import("../bundle/manifest.js").Manifest} Manifest */
 /** @typedef {import("../engines/ort-heap.js").EngineTensor} EngineTensor */
 /** @typedef {import("../engines/ort-session.js").OrtSession} OrtSession */
 /** @typedef {Record<string, EngineTensor>} Crossed What the decoder attends to; it stays in the engine. */
@@ -107,7 +107,7 @@ export class SequenceModel {
       throw new InferError(`\`${chosen}\` is not a variant of a decoder here; choose from ${choices.join(", ")}`, "input_error", { details: { allowed: choices } });
     }
     const read = async (/** @type {string} */ path) => (await fetchFile(new URL(url), manifest, path, { onProgress, signal, apiKey, store })).bytes;
-    const variants = [definition.encoders[chosen], chosen].map((id) => /** @type {import("../bundle/bundle.js").Variant} */ (manifest.variants.find((one) => one.id === id)));
+    const variants = [definition.encoders[chosen], chosen].map((id) => /** @type {import("../bundle/manifest.js").Variant} */ (manifest.variants.find((one) => one.id === id)));
     const [engine, tokenizer] = await Promise.all([sharedEngine("ort", { root, threads, onProgress }), read(definition.tokenizer)]);
     /** @type {OrtSession[]} */
     const sessions = [];

@@ -1,6 +1,7 @@
 /** Hold engines and models, and answer what sessions ask: in a worker, or on the thread that asks. */
 
-import { bundleOfFiles, decide, fetchBundle, openBundle, runnable } from "../bundle/bundle.js";
+import { fetchBundle, openBundle } from "../bundle/bundle.js";
+import { decide, runnable } from "../bundle/selection.js";
 import { startEngine } from "../engines/open.js";
 import { InferError } from "../errors.js";
 import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../bundle/measured.js";
@@ -167,7 +168,7 @@ async function open(request, signal, onProgress) {
   const onManifest = request.refusesPairs ? await refuserOfPairs() : undefined;
   const fetching = { onProgress, signal, apiKey, store: kept, measured, withExamples: selfTest || provesItself, onManifest };
   /** @type {Bring} */
-  const bring = (choosing) => (files ? bundleOfFiles(files, choosing) : fetchBundle(url, { ...choosing, ...fetching }));
+  const bring = (choosing) => (files ? bringFiles(files, choosing) : fetchBundle(url, { ...choosing, ...fetching }));
   const { bundle, opener } = await withEngine(request, wanted, bring, { onProgress, signal });
   const notices = kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [];
   if (request.latencyBudgetMs !== undefined && !bundle.why.includes("measured")) {
@@ -177,7 +178,7 @@ async function open(request, signal, onProgress) {
   return start(opener, bundle, nextSession++, { wanted: request, ...facts });
 }
 
-/** @returns {Promise<(manifest: import("../bundle/bundle.js").Manifest) => void>} Refuses a bundle with an encoder and a decoder. */
+/** @returns {Promise<(manifest: import("../bundle/manifest.js").Manifest) => void>} Refuses a bundle with an encoder and a decoder. */
 async function refuserOfPairs() {
   const { isPair } = await import("../generation/pair-kind.js");
   return (manifest) => {
@@ -216,6 +217,17 @@ function requireDevice(opener, { device = "auto", strict }) {
 /** @typedef {(choosing: import("../bundle/bundle.js").FetchOptions) => Promise<import("../bundle/bundle.js").FetchedBundle>} Bring */
 
 /**
+ * Open a bundle of files; a page that loads by URL never fetches what does it.
+ *
+ * @param {import("../bundle/in-memory.js").Files} files
+ * @param {import("../bundle/bundle.js").FetchOptions} choosing
+ */
+async function bringFiles(files, choosing) {
+  const { bundleOfFiles } = await import("../bundle/in-memory.js");
+  return bundleOfFiles(files, choosing);
+}
+
+/**
  * Bring a bundle: the engine of its variant starts when that is chosen, while its file is on the way.
  *
  * @param {import("./protocol.js").OpenRequest} request What was asked for.
@@ -239,7 +251,7 @@ async function withEngine({ backend, device = "auto", settings }, variant, bring
   /** @type {import("../bundle/bundle.js").FetchedBundle | undefined} */
   let bundle;
   try {
-    const readsInPlace = (/** @type {import("../bundle/bundle.js").Variant} */ { format }) => format !== "compiled" && !isAccelerated;
+    const readsInPlace = (/** @type {import("../bundle/manifest.js").Variant} */ { format }) => format !== "compiled" && !isAccelerated;
     bundle = await bring({ variant, backend, formats, precisions, onChosen, readsInPlace });
     const opener = await /** @type {Promise<Opener>} */ (/** @type {unknown} */ (starting));
     signal?.throwIfAborted();
@@ -260,7 +272,7 @@ async function withEngine({ backend, device = "auto", settings }, variant, bring
  */
 async function swap({ session: number, files, variant, trial }) {
   const old = sessionOf(number);
-  const { bundle, opener } = await withEngine(old.wanted, variant, (choosing) => bundleOfFiles(files, choosing));
+  const { bundle, opener } = await withEngine(old.wanted, variant, (choosing) => bringFiles(files, choosing));
   const facts = { wanted: old.wanted, provesItself: Boolean(trial), trial, storage: (await ownStore()).kind, notices: [] };
   const opened = await start(opener, bundle, number, facts);
   await old.session.close();

@@ -1,6 +1,7 @@
 /** Tell what `load` would do, before it does it: which variant and engine, what is to be fetched, how long a run takes. */
 
-import { decide, engineOf, openBundle } from "../bundle/bundle.js";
+import { openBundle } from "../bundle/bundle.js";
+import { decide, engineOf } from "../bundle/selection.js";
 import { fastest, recallMeasured, wrongVariants } from "../bundle/measured.js";
 import { filesFor } from "../engines/files.js";
 import { canShareMemory } from "../engines/threads.js";
@@ -17,7 +18,7 @@ import { canShareMemory } from "../engines/threads.js";
  * @property {string} model The bundle's name and the first digits of its revision.
  * @property {string} variant The id of the variant that would be taken.
  * @property {string} why What decides on it, as in `report().why`.
- * @property {import("../bundle/bundle.js").EngineName} engine
+ * @property {import("../bundle/measured.js").EngineName} engine
  * @property {"wasm" | "webgpu" | "webnn"} device
  * @property {Needed[]} files The model, and what its engine consists of.
  * @property {number} bytesToFetch

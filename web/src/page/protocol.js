@@ -8,7 +8,7 @@
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../fetch/download.js").Progress} Progress */
 /** @typedef {import("../engines/open.js").EngineSettings} EngineSettings */
-/** @typedef {import("../bundle/bundle.js").Files} Files */
+/** @typedef {import("../bundle/in-memory.js").Files} Files */
 
 /**
  * @typedef {object} Traffic What a worker has loaded.
@@ -41,7 +41,7 @@
  * @property {"open"} kind
  * @property {string} url
  * @property {string} [variant]
- * @property {import("../bundle/bundle.js").EngineName} [backend]
+ * @property {import("../bundle/measured.js").EngineName} [backend]
  * @property {"auto" | "wasm" | "webgpu" | "webnn"} [device]
  * @property {boolean} [strict] Whether it has to run on that device.
  * @property {number} [latencyBudgetMs] What a run may take, as far as it was measured here.
@@ -80,7 +80,7 @@
 /** @typedef {{kind: "memory", session: number}} MemoryRequest Answered by bytes, or null where they are not known. */
 /** @typedef {{kind: "fork", session: number}} ForkRequest Answered by the number of a second session, whose hidden state stays from run to run. */
 /** @typedef {{kind: "close", session: number}} CloseRequest Its forks are closed with it. */
-/** @typedef {{kind: "python", settings: EngineSettings, wheel: string, engines: import("../bundle/bundle.js").EngineName[]}} PythonRequest */
+/** @typedef {{kind: "python", settings: EngineSettings, wheel: string, engines: import("../bundle/measured.js").EngineName[]}} PythonRequest */
 /** @typedef {{kind: "execute", code: string, names: Record<string, unknown>}} ExecuteRequest */
 /** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
 /** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */

@@ -5,7 +5,7 @@
  */
 
 import { openClient } from "./own-thread.js";
-import { engineOf } from "../bundle/bundle.js";
+import { engineOf } from "../bundle/selection.js";
 import { fastest, upperRatio } from "../bundle/measured.js";
 import { canShareMemory, usual } from "../engines/threads.js";
 import { InferError } from "../errors.js";
@@ -16,7 +16,7 @@ import { InferError } from "../errors.js";
 /**
  * @typedef {object} TuneOptions
  * @property {string} [variant] The only variant to measure.
- * @property {import("../bundle/bundle.js").EngineName} [backend] The only engine to measure.
+ * @property {import("../bundle/measured.js").EngineName} [backend] The only engine to measure.
  * @property {("wasm" | "webgpu")[]} [devices] What to run on; wasm unless given, as WebGPU's engine is another download.
  * @property {number[]} [threads] The numbers of threads to try; unless given 1, 2, 4 ... up to the processors where the page is
  *   cross-origin isolated, else 1.

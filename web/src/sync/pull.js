@@ -3,7 +3,7 @@
  * rules are those of `edge_infer.sync.client`; the files are kept under their sha256 beside the plain bundles.
  */
 
-import { parseManifest } from "../bundle/bundle.js";
+import { parseManifest } from "../bundle/manifest.js";
 import { InferError } from "../errors.js";
 import { goodBytes } from "../fetch/transfer.js";
 import { isHalted } from "./advice.js";

@@ -15,7 +15,7 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("./shared.js").Shared} Shared */
 /** @typedef {Record<string, any>} Arguments */
 /** @typedef {import("./prepared-steps.js").Stream} Stream */
-/** @typedef {import("../bundle/bundle.js").Variant} Variant */
+/** @typedef {import("../bundle/manifest.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
  *   stream?: () => Stream, dispose: () => Promise<void>}} Runnable A session. */
 /** @typedef {(inputs: Record<string, Tensor>, outputs: Record<string, Tensor>) => void} Observer Such as counters of drift. */

@@ -1,7 +1,7 @@
 /** Read a bundle that is dropped on the page, as a folder or as a zip file: its files, each compared with its hash. */
 
 import { InferError } from "../../src/index.js";
-import { parseManifest } from "../../src/bundle/bundle.js";
+import { parseManifest } from "../../src/bundle/manifest.js";
 import { sha256 } from "../../src/fetch/sha256.js";
 
 /** @typedef {Map<string, Uint8Array<ArrayBuffer>>} Files */

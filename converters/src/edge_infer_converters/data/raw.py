@@ -14,7 +14,7 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import FileEntry, Manifest
 from edge_infer.errors import BundleError, InputError, did_you_mean
 from edge_infer.formats.input_files import IMAGES
-from edge_infer.tasks import vectors
+from edge_infer.tasks import vector_making
 from edge_infer.tasks.item import Item
 from edge_infer.tasks.prepared_steps import PreparedSteps
 from edge_infer.tasks.registry import get_task
@@ -156,7 +156,7 @@ def made_up(found: Found, inputs: Sequence[TensorSpec], outputs: Sequence[Tensor
     steps = _Steps(found, inputs, outputs)
     calls: list[dict[str, np.ndarray]] = []
     try:
-        for case in vectors.cases_for(found.definition, SENTENCES):
+        for case in vector_making.cases_for(found.definition, SENTENCES):
             calls += steps.calls(case.raw["value"], case.arguments)
     except InputError:
         return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edge_infer import Session
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
 
 #: How long each side of a round runs at least: the clock and the call's own cost no longer matter.
 _MIN_ROUND_S = 0.004

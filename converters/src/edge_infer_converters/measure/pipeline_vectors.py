@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import edge_infer
 from edge_infer.errors import InputError
 from edge_infer.runtime.selection import exact_engine
-from edge_infer.tasks import vectors
+from edge_infer.tasks import vector_making, vectors
 from edge_infer.tasks.definition import definition_of
 from edge_infer.tasks.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
 
 
 def make(folder: Path, source: str) -> bytes:
@@ -33,20 +33,20 @@ def make(folder: Path, source: str) -> bytes:
     cases, failure = [], None
     right = next((one for one in bundle.manifest.variants if one.id == source), bundle.manifest.variants[0])
     with _pipeline(folder, right) as pipeline:
-        for case in vectors.cases_for(definition):
+        for case in vector_making.cases_for(definition):
             try:
                 vectors.ask(pipeline, case)
             except InputError as error:  # such as a sound that is too short for a model's frames
                 failure = error
                 continue
-            cases.append(vectors.with_something_found(definition, case, partial(vectors.ask, pipeline)))
+            cases.append(vector_making.with_something_found(definition, case, partial(vectors.ask, pipeline)))
     if not cases:
         raise failure or InputError("nothing makes raw inputs for this task")
     answers = {}
     for variant in bundle.manifest.variants:
         with _pipeline(folder, variant) as pipeline:
             answers[variant.id] = [vectors.ask(pipeline, case) for case in cases]
-    return vectors.write(bundle, cases, answers, right.id)
+    return vector_making.write(bundle, cases, answers, right.id)
 
 
 def _pipeline(folder: Path, variant: Variant) -> Pipeline:

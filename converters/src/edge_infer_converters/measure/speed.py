@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
 
 #: Models of more bytes are not estimated: their shapes take as much memory again.
 _MAX_MODEL_BYTES = 512_000_000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from edge_infer.bundle.manifest import Variant
+    from edge_infer.bundle.variant import Variant
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.budget import Budget
     from edge_infer_converters.measure.metrics import Metric

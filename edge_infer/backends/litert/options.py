@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.backends.litert import DELEGATES
+from edge_infer.backends.litert.backend import DELEGATES
 from edge_infer.errors import InputError
 
 if TYPE_CHECKING:

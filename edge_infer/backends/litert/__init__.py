@@ -1,0 +1,1 @@
+"""LiteRT as a backend, through its Python packages."""

@@ -77,12 +77,16 @@ def may_read(name: str, formats: Collection[str]) -> bool:
     return name not in _FORMATS or name in _MADE or _FORMATS[name] in formats
 
 
-def _built_in() -> list[str]:
-    """Return the names of our own that may run here; natively also those of a page, which commands start there."""
-    if in_browser():
-        return [name for name, (kind, place) in _BUILT_IN.items() if kind != "native" and _is_here(place)]
-    found = [name for name, (_, place) in _BUILT_IN.items() if _is_here(place)]
-    return sorted(found, key=lambda name: _BUILT_IN[name][0] == "page")
+def _built_in() -> Iterator[str]:
+    """Give the names of our own that may run here; natively also those of a page, which commands start there.
+
+    Each is looked for when its turn comes: most loads take one of the first.
+    """
+    unfit = "native" if in_browser() else ""
+    for name in sorted(_BUILT_IN, key=lambda name: _BUILT_IN[name][0] == "page" and not unfit):
+        kind, place = _BUILT_IN[name]
+        if kind != unfit and _is_here(place):
+            yield name
 
 
 def _is_here(place: str) -> bool:

@@ -238,9 +238,10 @@ class Bundle:
         is_large = entry.size >= _LARGE_BYTES and variant.format == "onnx"  # its bytes would be one more copy
         if not (variant.external or is_large or isinstance(entry, _BareFile)):
             return self.read(variant.file)  # as bytes, an engine cannot read further files that nobody has checked
-        for path in (variant.file, *variant.external):
-            self._check_file(self._entry(path), self._source.path_of(path))
-        model = self._source.path_of(variant.file)
+        places = {path: self._source.path_of(path) for path in (variant.file, *variant.external)}
+        for path, place in places.items():
+            self._check_file(self._entry(path), place)
+        model = places[variant.file]
         if variant.external or not isinstance(entry, _BareFile):
             self._check_external(variant, _mapped(model) if is_large else _read(model))
         return model

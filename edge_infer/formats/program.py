@@ -323,15 +323,17 @@ def _whole(document: dict[str, Any], key: str, most: int) -> int:
 
 def _check_call(program: Program, constants: memoryview, kernel: str, place: int) -> None:
     """Refuse a call that would leave the image, or write into the constants."""
-    if place % _WORD or place + _WORD * KERNELS[kernel].words > len(constants):
+    declared = KERNELS[kernel]
+    if place % _WORD or place + _WORD * declared.words > len(constants):
         raise ValueError(f"the arguments of `{kernel}` lie outside of the constants")
-    tensors, integers, _ = call_arguments(constants, kernel, place)
+    words = unpack_from(f"<{len(declared.tensors) + len(declared.integers)}i", constants, place)
+    integers = dict(zip(declared.integers, words[len(declared.tensors) :], strict=True))
     key, choices = _ENUMERATED.get(kernel, ("", 0))
     if key and not 0 <= integers[key] < choices:
         raise ValueError(f"`{kernel}` has no operation {integers[key]}")
     touched = extents(kernel, integers)
     places = {}
-    for name, start in tensors.items():
+    for name, start in zip(declared.tensors, words, strict=False):
         low, high = touched[name]
         if low == high:
             continue

@@ -22,6 +22,10 @@ Layouts, with `round_up(n, m)` for the next multiple of `m`:
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 class Kernel:
     """The arguments of a kernel by kind, in their order: tensors, integers, floats.
@@ -152,7 +156,7 @@ KERNELS: dict[str, Kernel] = {
 ABI = 3
 
 
-def scratch_bytes(kernel: str, arguments: dict[str, int]) -> int:
+def scratch_bytes(kernel: str, arguments: Mapping[str, int]) -> int:
     """Return how much scratch memory a call needs, in bytes.
 
     Args:

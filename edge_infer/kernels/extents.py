@@ -20,16 +20,20 @@ _MAX_SIDE = 2**18
 _MAX_BYTES = 2**31
 _TABLE = 256
 #: Tensors of 32-bit elements, in every kernel and in one.
-_WORDS = (
-    *("bias", "multipliers", "shifts", "scratch", "positions", "recurrent_bias", "parameters"),
-    *("nodes", "votes", "roots", "base", "points", "sigmoids"),
+_WORDS = frozenset(
+    (
+        *("bias", "multipliers", "shifts", "scratch", "positions", "recurrent_bias", "parameters"),
+        *("nodes", "votes", "roots", "base", "points", "sigmoids"),
+    )
 )
-_FLOATS = (
-    *(("convolution_hybrid", "output"), ("quantize_rows", "input")),
-    *(("requantize", "input"), ("requantize", "output"), ("quantize_rows", "output")),
-    *(("softmax_int8_fixed", "table"), ("svdf_int8", "state"), ("svdf_int8", "times")),
-    *(("quantize_float", "input"), ("quantize_float_fixed", "input")),
-    *(("dequantize_int8", "output"), ("softmax_int8", "table")),
+_FLOATS = frozenset(
+    (
+        *(("convolution_hybrid", "output"), ("quantize_rows", "input")),
+        *(("requantize", "input"), ("requantize", "output"), ("quantize_rows", "output")),
+        *(("softmax_int8_fixed", "table"), ("svdf_int8", "state"), ("svdf_int8", "times")),
+        *(("quantize_float", "input"), ("quantize_float_fixed", "input")),
+        *(("dequantize_int8", "output"), ("softmax_int8", "table")),
+    )
 )
 _OF_WORDS = ("trees", "arg_max", "normalize_rows", "distances", "pair_votes")
 _MIN_CELL_BITS, _MAX_CELL_BITS = 11, 15
@@ -102,8 +106,10 @@ def are_apart(kernel: str, places: Mapping[str, tuple[int, int]]) -> bool:
     """
     if kernel.startswith("softmax_int8") and "input" in places and places["input"] != places["output"]:
         return not _do_overlap(places["input"], places["output"])
-    others = [place for name, place in places.items() if name != "scratch"]
-    return "scratch" not in places or not any(_do_overlap(places["scratch"], other) for other in others)
+    scratch = places.get("scratch")
+    if scratch is None:
+        return True
+    return not any(_do_overlap(scratch, place) for name, place in places.items() if name != "scratch")
 
 
 def _do_overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
@@ -164,7 +170,7 @@ def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
     if kernel == "convolution_hybrid":
         found["output"] = (0, found["output"][1] * 4)
         found["parameters"] = (0, batch * 8)
-    scratch = scratch_bytes(kernel, dict(integers))
+    scratch = scratch_bytes(kernel, integers)
     return {
         **found,
         "weights": (0, weights),
@@ -227,7 +233,7 @@ def _lstm(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]
         "weights": (0, 4 * cells * inputs * size),
         "recurrent": (0, 4 * cells * cells * size),
         **dict.fromkeys(("bias", "recurrent_bias"), (0, 4 * cells * 4)),
-        "scratch": (0, scratch_bytes(kernel, dict(integers))),
+        "scratch": (0, scratch_bytes(kernel, integers)),
     }
 
 
@@ -288,7 +294,7 @@ def _trees(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         "votes": (0, votes * 8),
         "roots": (0, trees * 4),
         "base": (0, targets * 4),
-        "scratch": (0, scratch_bytes("trees", dict(integers))),
+        "scratch": (0, scratch_bytes("trees", integers)),
     }
 
 
@@ -326,7 +332,7 @@ def _pair_votes(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         "input": (0, rows * pairs * 4),
         "sigmoids": (0, 2 * pairs * 4 if integers["has_probabilities"] else 0),
         "output": (0, rows * classes * 4),
-        "scratch": (0, scratch_bytes("pair_votes", dict(integers))),
+        "scratch": (0, scratch_bytes("pair_votes", integers)),
     }
 
 

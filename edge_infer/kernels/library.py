@@ -8,7 +8,7 @@ import sys
 
 from edge_infer.errors import BackendUnavailable, listed
 from edge_infer.kernels.declarations import ABI
-from edge_infer.platform.cpu import read_processor
+from edge_infer.platform.cpu import read_features
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,10 +82,11 @@ class Library:
             image: The address of the image, a multiple of 16, which stays where it is.
             calls: Each kernel's name, and where its arguments lie in the image, in bytes.
         """
-        rows = (ctypes.c_void_p * (2 * len(calls)))()
-        for i, (name, place) in enumerate(calls):
-            rows[2 * i] = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
-            rows[2 * i + 1] = image + place
+        names = {name for name, _ in calls}
+        starts = {name: ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value for name in names}
+        rows = (ctypes.c_void_p * (2 * len(calls)))(
+            *(word for name, at in calls for word in (starts[name], image + at))
+        )
         return lambda: self._run(image, rows, len(calls))
 
 
@@ -110,7 +111,7 @@ def machine_name() -> str:
         )
     if machine != "x86_64":
         return machine
-    features = {*read_processor().features}
+    features = {*read_features()}
     if features >= _VNNI:
         return "x86_64_vnni"
     return "x86_64_v3" if features >= _V3 else machine

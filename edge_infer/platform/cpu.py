@@ -74,9 +74,26 @@ def read_processor(root: Path | str = _ROOT) -> Processor:
         key = key.strip().lower()
         count += key == "processor"
         fields.setdefault(key, value.strip())
-    words = set(fields.get("flags", fields.get("features", "")).split())
     model = fields.get("model name") or _ARM_PARTS.get(fields.get("cpu part", ""), "")
-    return Processor(model, tuple(feature for feature in _FEATURES if feature in words), count)
+    return Processor(model, _known(fields.get("flags", fields.get("features", ""))), count)
+
+
+def read_features(root: Path | str = _ROOT) -> tuple[str, ...]:
+    """Return the features of the first CPU as `read_processor` does; of the others Linux then writes nothing."""
+    try:
+        with open(f"{root}/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip().lower() in ("flags", "features"):
+                    return _known(value)
+    except OSError:
+        pass
+    return ()
+
+
+def _known(text: str) -> tuple[str, ...]:
+    words = set(text.split())
+    return tuple(feature for feature in _FEATURES if feature in words)
 
 
 def read_quota(root: Path | str = _ROOT) -> float | None:

@@ -34,6 +34,9 @@ class Record:
         cls._fields = tuple(cls.__annotations__)
 
     def __init__(self, *values: Any, **named: Any) -> None:
+        if not named and len(values) == len(self._fields):
+            self.__dict__.update(zip(self._fields, values, strict=True))
+            return
         given = dict(zip(self._fields, values, strict=False))
         unknown = [name for name in named if name not in self._fields or name in given]
         if unknown or len(values) > len(self._fields):

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from edge_infer_converters.compilation import compile_to_c
 from edge_infer_converters.compile_command import compile_
 from edge_infer_converters.writers.microcontroller.kernel_source import blocks
+from edge_infer_converters.written_files import LIST
 from tests.support import real_models, zoo
 from tests.support.microcontroller import networks
 
@@ -115,11 +116,14 @@ def test_the_properties_are_those_of_the_specification(tmp_path: Path, residual:
         "sentence",
         "paragraph",
         "category",
+        "url",
         "architectures",
     }
+    assert all(fields.values()), fields
+    assert fields["url"].startswith("https://")
     assert (fields["name"], fields["includes"], fields["architectures"]) == ("net", "net.h", "*")
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
-        *("library.properties", "README.md", "examples/net/net.ino"),
+        *("library.properties", "README.md", "examples/net/net.ino", LIST),
         *(f"src/net{end}" for end in (".h", ".c", "_kernels.h", "_weights.h")),
     }
 

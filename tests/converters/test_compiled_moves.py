@@ -10,6 +10,7 @@ import pytest
 
 from edge_infer.errors import EdgeInferError
 from edge_infer_converters.compilation import compile_file, compile_to_c
+from edge_infer_converters.measure.compiled_check import run
 from tests.support.converters.tflite_files import File, Value, constant, options
 
 if TYPE_CHECKING:
@@ -110,6 +111,26 @@ def test_forms_that_no_kernel_computes_are_named() -> None:
 
     with pytest.raises(EdgeInferError, match=r"POW by another number.*CAST of float32 to int32"):
         compile_file(file.data(), "power.tflite")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wider"), [("uint8", "int32"), ("uint8", "int64"), ("int8", "int32"), ("int16", "int32")]
+)
+def test_integers_are_cast_to_wider_ones(dtype: str, wider: str) -> None:
+    x, y = Value("x", (3, 4), dtype), Value("y", (3, 4), wider)
+    compiled = compile_file(File([x], [y]).add("CAST", [x], [y], options("Cast")).data(), "cast.tflite").model
+
+    limits = np.iinfo(dtype)
+    given = np.linspace(limits.min, limits.max, 12).round().astype(dtype).reshape(3, 4)
+    np.testing.assert_array_equal(run(compiled, {"x": given})["y"], given.astype(wider))
+
+
+def test_integers_are_cast_to_narrower_ones_by_their_low_bytes() -> None:
+    x, y = Value("x", (2, 3), "int64"), Value("y", (2, 3), "int32")
+    compiled = compile_file(File([x], [y]).add("CAST", [x], [y], options("Cast")).data(), "cast.tflite").model
+
+    given = np.array([[-(2**40) + 7, -1, 0], [2**31 - 1, -(2**31), 2**32 + 5]], np.int64)
+    np.testing.assert_array_equal(run(compiled, {"x": given})["y"], given.astype(np.int32))
 
 
 @pytest.mark.parametrize("rounding", ["litert", "reference"])

@@ -201,6 +201,28 @@ def test_the_command_takes_the_file_and_the_bundle(tmp_path: Path) -> None:
         assert document["layers"][0]["kernel"] == "trees"
 
 
+@pytest.mark.parametrize("name", ["tree", "linear"])
+def test_an_input_of_other_columns_than_the_model_reads_is_refused(name: str, tmp_path: Path) -> None:
+    from sklearn import linear_model, tree
+
+    rows, wanted = datasets.load_iris(return_X_y=True)
+    made = {
+        "tree": tree.DecisionTreeClassifier(random_state=0),
+        "linear": linear_model.LogisticRegression(max_iter=1000),
+    }[name]
+    model = exported(made.fit(rows, wanted), tmp_path)
+    columns = model.graph.input[0].type.tensor_type.shape.dim[1]
+    columns.dim_value = 2
+    said = r"read column 3, the input has 2" if name == "tree" else r"12 coefficients for 3 sums of 2 columns"
+    with pytest.raises(UnsupportedOperator, match=said):
+        compile_table(model)
+
+    columns.ClearField("dim_value")
+    with pytest.raises(UnsupportedModel, match="expected rows") as refused:
+        compile_table(model)
+    assert refused.value.hint.startswith(f"--shape x=?x{4 if name == 'tree' else 13},")
+
+
 def test_what_is_not_supported_is_named_at_once(tmp_path: Path) -> None:
     rows, wanted = datasets.load_iris(return_X_y=True)
     from sklearn import neighbors, tree

@@ -12,7 +12,6 @@ import pytest
 from edge_infer.errors import BackendUnavailable
 from edge_infer.formats import wasm
 from edge_infer.kernels import build, decoder_words, generation, library
-from edge_infer.platform.cpu import Processor
 
 
 def test_the_structs_are_those_of_the_declarations() -> None:
@@ -164,7 +163,7 @@ def test_the_library_of_text_generation_is_that_of_the_cpu(
 ) -> None:
     taken: list[str] = []
     of_another(monkeypatch, "x86_64")
-    monkeypatch.setattr(library, "read_processor", lambda: Processor("", (*features.split(),), 1))
+    monkeypatch.setattr(library, "read_features", lambda: (*features.split(),))
     monkeypatch.setattr(generation, "GenerationLibrary", lambda path: taken.append(Path(path).name))
     generation.generation_library.cache_clear()
 

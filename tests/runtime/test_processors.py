@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer.platform import cpu, host
-from edge_infer.platform.cpu import is_emulated, physical_cores, read_affinity, read_processor, read_quota
+from edge_infer.platform.cpu import (
+    is_emulated,
+    physical_cores,
+    read_affinity,
+    read_features,
+    read_processor,
+    read_quota,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +69,7 @@ def test_without_proc_and_sys_nothing_is_known(tmp_path: Path) -> None:
     assert read_quota(tmp_path) is None
     assert read_affinity(tmp_path) is None
     assert tuple(read_processor(tmp_path)) == ("", (), 0)
+    assert read_features(tmp_path) == ()
 
 
 def test_a_quota_of_half_a_core_leaves_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +97,7 @@ def test_a_raspberry_pi_is_known_by_its_part_number_and_its_dot_product(tmp_path
     found = read_processor(root)
 
     assert tuple(found) == ("Cortex-A76", ("asimd", "asimdhp", "asimddp"), 2)
+    assert read_features(root) == found.features
     assert found.has_dot_product
     assert not found._replace(features=("asimd",)).has_dot_product
 

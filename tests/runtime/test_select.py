@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from edge_infer.backends import registry
 from edge_infer.backends.base import Availability
 from edge_infer.backends.registry import get_backend
 from edge_infer.bundle.manifest import FileEntry, Manifest
@@ -320,3 +321,12 @@ def test_the_formats_that_the_registry_knows_are_those_of_the_engines() -> None:
     for name in registry.backend_names():
         known = registry._FORMATS.get(name)
         assert known is None or registry.get_backend(name).formats == (known,), name
+
+
+def test_engines_behind_the_one_that_is_taken_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: dict[str, bool] = {}
+    monkeypatch.setattr(registry, "_HERE", looked_for)
+
+    assert next(registry.backend_names()) == "onnxruntime"
+    assert len(looked_for) == 1
+    assert "reference" in registry.backend_names()

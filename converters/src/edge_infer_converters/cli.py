@@ -11,33 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_infer.cli import output as printer
-from edge_infer_converters.options import OPTIONS, RECIPE_DEFAULTS
+from edge_infer_converters.options import RECIPE_DEFAULTS
+from edge_infer_converters.parameters import parameters
 
 if TYPE_CHECKING:
     from edge_infer_converters.conversion import Conversion
     from edge_infer_converters.forecast import Forecast
-    from edge_infer_converters.options import Option
 
 #: What shells say of a process that SIGTERM ended.
 _TERMINATED = 128 + 15
-
-
-def _parameter(one: Option) -> click.Option:
-    """Return an option as click takes it."""
-    is_file, is_flag = one.type.startswith("FilePath"), one.type == "bool"
-    kinds = {"float | None": click.FLOAT, "int | None": click.INT}
-    kind = click.Choice(one.choices) if one.choices else click.Path(path_type=Path) if is_file else kinds.get(one.type)
-    is_shown = not one.repeats and one.default is not None and (not is_flag or one.default)
-    return click.Option(
-        [one.command_flag, one.name],
-        default=None if one.repeats else one.default,
-        help=one.help,
-        is_flag=is_flag,
-        metavar=one.unit or None,
-        multiple=one.repeats,
-        show_default=is_shown,
-        type=click.BOOL if is_flag else kind,
-    )
 
 
 _PARAMETERS = [
@@ -48,7 +30,7 @@ _PARAMETERS = [
         metavar="OUT.bundle",
         help="The folder to write.",
     ),
-    *map(_parameter, OPTIONS),
+    *parameters(),
     click.Option(
         ["--dry-run"],
         is_flag=True,

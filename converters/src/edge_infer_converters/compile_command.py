@@ -9,21 +9,19 @@ import click
 
 from edge_infer.cli import output as printer
 from edge_infer.errors import InputError
+from edge_infer_converters import written_files
+from edge_infer_converters.compile_source import FILES, read
 from edge_infer_converters.measure.budget import parse_size
+from edge_infer_converters.parameters import takes
+from edge_infer_converters.sources.options import SourceOptions, parse_bindings, parse_dynamic, parse_shapes
 from edge_infer_converters.writers.compiled.writer import ROUNDINGS
 from edge_infer_converters.writers.microcontroller.writer import WAYS
 
 if TYPE_CHECKING:
-    import onnx
-
-    from edge_infer.bundle.bundle import Bundle
-    from edge_infer.errors import EdgeInferError
     from edge_infer_converters.writers.compiled.writer import Compiled
     from edge_infer_converters.writers.microcontroller.steps import Steps
 
 
-#: Single models; others are bundles.
-_FILES = (".tflite", ".onnx", ".ort")
 #: The longest side of a camera's image.
 _MAX_SIDE = 4096
 
@@ -49,7 +47,13 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
 @click.command("compile")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", "folder", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="Where to write."
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="Where to write. What an earlier run wrote there is replaced and removed, other files stay.",
 )
 @click.option(
     "--to",
@@ -59,6 +63,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
     help="`wasm` writes model.wasm, `page` also the ES module that runs it, `c` C99 for microcontrollers, "
     "`arduino` the same as a library with a sketch.",
 )
+@takes("shape", "dynamic", "bind")
 @click.option(
     "--rounding",
     type=click.Choice(ROUNDINGS),
@@ -93,11 +98,15 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
     metavar="FILE.html",
     help="`wasm` and `page` alone: write its calls, their multiplications and the drawn memory as a page.",
 )
+@click.option("--force", is_flag=True, help="Replace files in FOLDER that compile did not write, or that were changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def compile_(
     source: Path,
     folder: Path,
     to: str,
+    shape: tuple[str, ...],
+    dynamic: tuple[str, ...],
+    bind: tuple[str, ...],
     rounding: str | None,
     arena_max: int | None,
     prefix: str | None,
@@ -106,33 +115,36 @@ def compile_(
     variant: str | None,
     timeline: Path | None,
     report: Path | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Compile a small model to one file of tens of kilobytes that needs no engine: model.wasm, or to C.
 
-    SOURCE is a .tflite file, an .onnx file of floats, or a bundle with a TFLite variant. Models over tables (trees,
-    linear models, support vectors, as scikit-learn and boosters are exported) are taken from ONNX. The file written
-    holds the kernels that the model calls, its weights and its interface, and imports nothing. It computes the same
-    integers as LiteRT, or the labels of onnxruntime, which is checked here, and floats that differ by the order of
-    additions only.
+    SOURCE is a .tflite file, an .onnx file (of floats, or quantized), or a bundle with a TFLite variant. Models over
+    tables (trees, linear models, support vectors, as scikit-learn and boosters are exported) are taken from ONNX. The
+    file written holds the kernels that the model calls, its weights and its interface, and imports nothing. It computes
+    the same integers as LiteRT, or the labels of onnxruntime, which is checked here, and floats that differ by the
+    order of additions only.
 
     \b
     edge-infer compile kws.tflite -o site/kws --to page
     edge-infer compile kws.tflite -o firmware/kws --to c --arena-max 20kB
     edge-infer compile kws.tflite -o kws --to arduino
+    edge-infer compile vad.onnx -o vad --shape input=1x512 --bind sr=16000
     """  # noqa: D301  click reads the \b
     from edge_infer.platform.atomic_write import write_file
     from edge_infer_converters.compilation import compile_file, compile_table
     from edge_infer_converters.writers.compiled import page_files
 
-    if folder.is_file():
-        raise InputError(f"-o `{folder}` is a file, expected a folder to write to", hint=f"-o {folder.stem}_{to}")
+    written_files.check_place(folder, (timeline, report))
+    options = _options(shape, dynamic, bind)
     if to in ("c", "arduino"):
         if report is not None:
             raise InputError(f"--report is for wasm and page, and --to is {to}", hint="--timeline FILE.svg")
         _write_c(
             source,
             folder,
+            options,
             variant,
             rounding or "reference",
             arena_max,
@@ -141,13 +153,14 @@ def compile_(
             source_size,
             timeline,
             as_json,
+            force=force,
             is_library=to == "arduino",
         )
         return
     for flag, value in (("--prefix", prefix), ("--source-size", source_size)):
         if value is not None:
             raise InputError(f"{flag} is for C, and --to is {to}", hint="--to c, or --to arduino")
-    name, content = _model(source, variant)
+    name, content = read(source, variant, options)
     if isinstance(content, bytes):
         compiled, checked = compile_file(content, name, rounding or ROUNDINGS[0], arena_max, for_size=way == "size")
     else:
@@ -155,9 +168,7 @@ def compile_(
     if way is not None and all(kernel != "convolution_int8" for kernel, _ in compiled.program.calls):
         printer.talk("--optimize makes no difference here: the model has no convolution of int8")
     files = {"model.wasm": compiled.wasm, **({} if to == "wasm" else page_files())}
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, data in files.items():
-        write_file(folder / path, data)
+    gone = written_files.write(folder, files, force=force)
     if timeline is not None:
         from edge_infer_converters.report.timeline import draw
 
@@ -171,12 +182,27 @@ def compile_(
     else:
         _print(compiled)
     sizes = ", ".join(f"{path} {printer.size(len(data))}" for path, data in files.items())
+    _say_removed(gone)
     printer.talk(f"Wrote {folder}: {sizes}; {checked}")
+
+
+def _options(shape: tuple[str, ...], dynamic: tuple[str, ...], bind: tuple[str, ...]) -> SourceOptions:
+    """Read the options of a source; what cannot be read is wrong usage."""
+    try:
+        return SourceOptions(parse_shapes(shape), bind=parse_bindings(bind), dynamic=parse_dynamic(dynamic))
+    except InputError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _say_removed(paths: list[str]) -> None:
+    if paths:
+        printer.talk(f"Removed what an earlier run wrote: {', '.join(paths)}")
 
 
 def _write_c(
     source: Path,
     folder: Path,
+    options: SourceOptions,
     variant: str | None,
     rounding: str,
     arena_max: int | None,
@@ -186,6 +212,7 @@ def _write_c(
     timeline: Path | None,
     as_json: bool,
     *,
+    force: bool,
     is_library: bool,
 ) -> None:
     from edge_infer.platform.atomic_write import write_file
@@ -195,7 +222,7 @@ def _write_c(
     from edge_infer_converters.writers.microcontroller.names import prefix_of
 
     chosen = prefix_of(source.stem, prefix)
-    name, content = _model(source, variant)
+    name, content = read(source, variant, options)
     made, checked = compile_to_c(
         content, name, chosen, rounding, way, arena_max, is_library=is_library, steps=_steps(source, source_size)
     )
@@ -205,9 +232,7 @@ def _write_c(
         printer.table(report.COLUMNS, report.table(made), right=report.COLUMNS[2:])
         for line in report.summary(made, way):
             printer.data(line)
-    for path, text in made.files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        write_file(folder / path, text.encode())
+    gone = written_files.write(folder, {path: text.encode() for path, text in made.files.items()}, force=force)
     if timeline is not None:
         write_file(timeline, draw(report.timed(made), name).encode())
     if made.steps.left_out:
@@ -215,6 +240,7 @@ def _write_c(
     to_do = f"make -C {folder} test"
     if is_library:
         to_do = f"move {folder} to `libraries` of your sketchbook, and open the example `{chosen}`"
+    _say_removed(gone)
     printer.talk(f"Wrote {folder}: {len(made.files)} files for `{chosen}_run()`; {checked}; next: {to_do}")
 
 
@@ -225,7 +251,7 @@ def _steps(source: Path, source_size: tuple[int, int] | None) -> Steps:
     from edge_infer_converters.writers.microcontroller.image import is_image
     from edge_infer_converters.writers.microcontroller.steps import Steps, steps_of
 
-    bundle = None if source.suffix.lower() in _FILES else Bundle.open(source)
+    bundle = None if source.suffix.lower() in FILES else Bundle.open(source)
     if bundle is None or bundle.manifest.task is None or bundle.manifest.pipeline is None:
         if source_size is not None:
             raise InputError(
@@ -237,86 +263,6 @@ def _steps(source: Path, source_size: tuple[int, int] | None) -> Steps:
     if source_size is None and is_image(definition):
         printer.talk("The steps before the model are not written: --source-size 160x120 writes them for such images")
     return steps_of(definition, bundle.labels(), bundle.manifest.inputs, source_size)
-
-
-def _model(source: Path, variant: str | None) -> tuple[str, bytes | onnx.ModelProto]:
-    """Return the name of a model, and its TFLite file, or the model itself where it is one over tables."""
-    from edge_infer.bundle.bundle import Bundle
-
-    suffix = source.suffix.lower()
-    if not source.exists():
-        raise InputError(f"There is no file or bundle `{source}`", hint="edge-infer compile MODEL.tflite -o FOLDER")
-    if variant is not None and suffix in _FILES:
-        raise InputError(f"`{source}` is one model, without variants", hint="leave --variant out")
-    if suffix == ".tflite":
-        return source.name, source.read_bytes()
-    if suffix in _FILES:
-        return source.name, _as_tflite(source)
-    bundle = Bundle.open(source)
-    if variant is None or variant.startswith("onnx/"):
-        table = _table_of(bundle, variant)
-        if table is not None:
-            return table
-    found = [one for one in bundle.manifest.variants if one.format == "tflite"]
-    if not found:
-        raise InputError(
-            f"`{source}` has no TFLite variant", hint="edge-infer convert MODEL --format tflite -o model.bundle"
-        )
-    if variant is None:
-        chosen = next((one for one in found if one.id == "tflite/int8"), found[0])
-    else:
-        chosen = bundle.manifest.variant(variant)
-        if chosen.format != "tflite":
-            raise InputError(
-                f"variant `{variant}` of `{source}` is {chosen.format}, expected tflite",
-                hint=f"--variant {found[0].id}",
-            )
-    return chosen.id, bundle.read(chosen.file)
-
-
-def _table_of(bundle: Bundle, variant: str | None) -> tuple[str, onnx.ModelProto] | None:
-    """Return the ONNX variant of a bundle that is a model over tables; None where there is none."""
-    import onnx
-
-    from edge_infer_converters.writers.compiled.tables.reading import is_table
-
-    for one in bundle.manifest.variants:
-        if one.format == "onnx" and one.precision == "fp32" and variant in (None, one.id):
-            model = onnx.load_model_from_string(bundle.read(one.file))
-            return (one.id, model) if is_table(model) else None
-    return None
-
-
-def _as_tflite(source: Path) -> bytes | onnx.ModelProto:
-    """Write a float model as TFLite; return a model over tables unchanged."""
-    from edge_infer.errors import ConversionError, EdgeInferError
-    from edge_infer_converters.sources.factory import open_source
-    from edge_infer_converters.sources.onnx import SourceModel
-    from edge_infer_converters.writers.compiled.tables.reading import is_table
-
-    model, _ = open_source(source).cleaned(None, prunes=False)
-    if isinstance(model, SourceModel) and is_table(model.proto):
-        return model.proto
-    if model.precision != "fp32":
-        raise ConversionError(
-            f"`{source}` is of {model.precision}, expected floats",
-            hint=f"edge-infer convert FLOAT.onnx --format compiled --calibration DATA -o {source.stem}.bundle",
-        )
-    try:
-        found = model.support(("pi",), ("tflite",))
-        if found.graph is not None:
-            return found.graph.write().data
-        raise found.tflite or ConversionError(f"`{source}` is not written as TFLite", hint="edge-infer convert")
-    except EdgeInferError as error:
-        raise _with_options_of_convert(source, error) from None
-
-
-def _with_options_of_convert(source: Path, error: EdgeInferError) -> EdgeInferError:
-    """Return why a model is not written as TFLite; options in its hint are those of `convert`, not of `compile`."""
-    if error.hint.startswith("--"):
-        options, bundle = error.hint.partition(",")[0], f"{source.stem}.bundle"
-        error.hint = f"edge-infer convert {source} --format tflite {options} -o {bundle}, then compile {bundle}"
-    return error
 
 
 def _print(compiled: Compiled) -> None:

@@ -38,7 +38,10 @@ for size and for speed.
 |---|---|---|---|---|---|
 """
 _LEFT = """
-These are refused, each with the reason that `compile` prints:
+These are refused as they are, each with the reason that `compile` prints. Four of them are written where options say
+what they leave open: `byte_bidi_lstm.onnx` with `--shape input=1x20`, `treecl.onnx` with `--shape input=?x20`,
+`silero_v5.onnx` with `--shape input=1x512 --shape state=2x1x128 --bind sr=16000`, and `silero_16k_op15.onnx` with the
+same but `input=1x576`.
 
 | model | why |
 |---|---|

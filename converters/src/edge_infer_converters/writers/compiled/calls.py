@@ -189,7 +189,7 @@ class Calls:
         """Append a call; its scratch memory is added."""
         declared = KERNELS[kernel]
         parts = {name: Part(one) if isinstance(one, Value) else one for name, one in tensors.items()}
-        size = scratch_bytes(kernel, dict(integers))
+        size = scratch_bytes(kernel, integers)
         if "scratch" in declared.tensors:
             parts["scratch"] = Part(Value("scratch", size))
         call = Call(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_infer.errors import UnsupportedModel, UnsupportedOperator, listed
-from edge_infer_converters.writers.compiled import elements, grouped, moves, recurrent, rows, variables, windows
+from edge_infer_converters.writers.compiled import casts, elements, grouped, moves, recurrent, rows, variables, windows
 from edge_infer_converters.writers.compiled.calls import Calls, nbytes
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     "QUANTIZE": elements.quantize,
     "DEQUANTIZE": elements.dequantize,
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), moves.reshape),
-    "CAST": moves.cast,
+    "CAST": casts.cast,
     "TRANSPOSE": moves.transpose,
     "STRIDED_SLICE": moves.strided_slice,
     "SLICE": moves.cut,

@@ -95,7 +95,7 @@ def concatenation(operator: Operator, calls: Calls) -> None:
     for place in range(len(operator.inputs)):
         given = _given(operator, place)
         value = calls.of(given) if given.quantization is None else joined(calls, given, output)
-        _move(
+        move(
             calls,
             Part(value),
             Part(calls.of(output), start * dense[axis] * output.dtype.itemsize),
@@ -118,7 +118,7 @@ def pack(operator: Operator, calls: Calls) -> None:
         target = Part(calls.of(output), place * dense[axis] * output.dtype.itemsize)
         steps = (*dense[:axis], *dense[axis + 1 :])
         own = _dense(given.shape).steps
-        _move(calls, Part(calls.of(given)), target, given.shape, own, steps, output.dtype.itemsize)
+        move(calls, Part(calls.of(given)), target, given.shape, own, steps, output.dtype.itemsize)
 
 
 def unpack(operator: Operator, calls: Calls) -> None:
@@ -143,7 +143,7 @@ def tile(operator: Operator, calls: Calls) -> None:
         one for size, step in zip(given.shape, _dense(output.shape).steps, strict=True) for one in (size * step, step)
     ]
     size = output.dtype.itemsize
-    _move(calls, Part(calls.of(given)), Part(calls.of(output)), shape, own, dense, size)
+    move(calls, Part(calls.of(given)), Part(calls.of(output)), shape, own, dense, size)
 
 
 def gather(operator: Operator, calls: Calls) -> None:
@@ -196,7 +196,7 @@ def pad(operator: Operator, calls: Calls) -> None:
     calls.add("fill", {"output": target}, {"count": target.nbytes // unit, "value": fill, "bytes": unit})
     start = sum(int(before) * step for (before, _), step in zip(pads, dense, strict=True))
     own = _dense(given.shape).steps
-    _move(calls, Part(calls.of(given)), Part(target, start * size), given.shape, own, dense, size)
+    move(calls, Part(calls.of(given)), Part(target, start * size), given.shape, own, dense, size)
 
 
 def mirror_pad(operator: Operator, calls: Calls) -> None:
@@ -226,7 +226,7 @@ def mirror_pad(operator: Operator, calls: Calls) -> None:
         target = sum(part[3] * step for part, step in zip(parts, dense, strict=True))
         steps = [part[2] * step for part, step in zip(parts, own, strict=True)]
         ends = Part(calls.of(given), start * size), Part(calls.of(output), target * size)
-        _move(calls, *ends, [part[0] for part in parts], steps, dense, size)
+        move(calls, *ends, [part[0] for part in parts], steps, dense, size)
 
 
 def blocks(operator: Operator, calls: Calls) -> None:
@@ -245,15 +245,53 @@ def blocks(operator: Operator, calls: Calls) -> None:
     row = wide * channels
     flat = (tall * row, side * row, side * channels, row, channels, 1)
     read, written = (deep, flat) if is_deep else (flat, deep)
-    _move(calls, Part(calls.of(given)), Part(calls.of(output)), shape, read, written, output.dtype.itemsize)
+    move(calls, Part(calls.of(given)), Part(calls.of(output)), shape, read, written, output.dtype.itemsize)
 
 
-def cast(operator: Operator, calls: Calls) -> None:
-    """CAST to the type that it has already, as exporters write it."""
-    given, output = _given(operator, 0), operator.outputs[0]
-    if given.dtype != output.dtype:
-        raise UnsupportedModel(f"CAST of {given.dtype} to {output.dtype} is not supported")
-    calls.share(output, given)
+def move(
+    calls: Calls,
+    source: Part,
+    target: Part,
+    shape: Sequence[int],
+    source_steps: Sequence[int],
+    target_steps: Sequence[int],
+    size: int,
+) -> None:
+    """Move elements, the runs that lie beside each other on both sides at once.
+
+    Args:
+        calls: What is added to.
+        source: The first element to read.
+        target: Where it is written.
+        shape: How many elements there are along each axis.
+        source_steps: The step along each axis of what is read, in elements.
+        target_steps: The same of what is written.
+        size: The bytes of an element.
+
+    Raises:
+        UnsupportedModel: More loops are needed than the kernel has.
+    """
+    if not np.prod(shape, dtype=np.int64):
+        return
+    loops = [
+        (count, a * size, b * size) for count, a, b in zip(shape, source_steps, target_steps, strict=True) if count > 1
+    ]
+    block = size
+    while loops and loops[-1][1] == block and loops[-1][2] == block:
+        block *= loops.pop()[0]
+    merged: list[tuple[int, int, int]] = []
+    for count, a, b in loops:
+        if merged and merged[-1][1] == count * a and merged[-1][2] == count * b:
+            merged[-1] = (merged[-1][0] * count, a, b)
+        else:
+            merged.append((count, a, b))
+    if len(merged) > _LOOPS:
+        raise UnsupportedModel(f"{calls.operator} of {len(shape)} axes is not supported")
+    merged = [(1, 0, 0)] * (_LOOPS - len(merged)) + merged
+    integers = {"block": block}
+    for i, (count, a, b) in enumerate(merged):
+        integers |= {f"size_{i}": count, f"input_{i}": a, f"output_{i}": b}
+    calls.add("copy", {"input": source, "output": target}, integers)
 
 
 def move_channels(calls: Calls, given: Tensor, output: Tensor, read: int, written: int) -> None:
@@ -268,7 +306,7 @@ def move_channels(calls: Calls, given: Tensor, output: Tensor, read: int, writte
     """
     shape, size = min(given.shape, output.shape), output.dtype.itemsize
     source, target = Part(calls.of(given), read * size), Part(calls.of(output), written * size)
-    _move(calls, source, target, shape, _dense(given.shape).steps, _dense(output.shape).steps, size)
+    move(calls, source, target, shape, _dense(given.shape).steps, _dense(output.shape).steps, size)
 
 
 def resize_nearest(operator: Operator, calls: Calls) -> None:
@@ -332,37 +370,4 @@ def _copy(calls: Calls, given: Tensor, output: Tensor, source: _Strides) -> None
     if len(source.steps) != len(shape):
         raise UnsupportedModel(f"an output of {len(shape)} axes is made of {len(source.steps)}")
     start = Part(calls.of(given), source.start * size)
-    _move(calls, start, Part(calls.of(output)), shape, source.steps, _dense(shape).steps, size)
-
-
-def _move(
-    calls: Calls,
-    source: Part,
-    target: Part,
-    shape: Sequence[int],
-    source_steps: Sequence[int],
-    target_steps: Sequence[int],
-    size: int,
-) -> None:
-    """Move elements, the runs that lie beside each other on both sides at once."""
-    if not np.prod(shape, dtype=np.int64):
-        return
-    loops = [
-        (count, a * size, b * size) for count, a, b in zip(shape, source_steps, target_steps, strict=True) if count > 1
-    ]
-    block = size
-    while loops and loops[-1][1] == block and loops[-1][2] == block:
-        block *= loops.pop()[0]
-    merged: list[tuple[int, int, int]] = []
-    for count, a, b in loops:
-        if merged and merged[-1][1] == count * a and merged[-1][2] == count * b:
-            merged[-1] = (merged[-1][0] * count, a, b)
-        else:
-            merged.append((count, a, b))
-    if len(merged) > _LOOPS:
-        raise UnsupportedModel(f"{calls.operator} of {len(shape)} axes is not supported")
-    merged = [(1, 0, 0)] * (_LOOPS - len(merged)) + merged
-    integers = {"block": block}
-    for i, (count, a, b) in enumerate(merged):
-        integers |= {f"size_{i}": count, f"input_{i}": a, f"output_{i}": b}
-    calls.add("copy", {"input": source, "output": target}, integers)
+    move(calls, start, Part(calls.of(output)), shape, source.steps, _dense(shape).steps, size)

@@ -20,17 +20,18 @@ _MAX_COLUMNS = 2**27
 _LEAF = -1
 
 
-def forest_of(attributes: Mapping[str, Any], kind: str, targets: int, base: np.ndarray) -> Forest:
+def forest_of(attributes: Mapping[str, Any], kind: str, columns: int, targets: int, base: np.ndarray) -> Forest:
     """Lay out the trees: each node before the one that follows where its comparison holds.
 
     Args:
         attributes: Of the ONNX node.
         kind: What the votes' attributes begin with: `class` or `target`.
+        columns: How many numbers a row has.
         targets: How many sums there are.
         base: What they start from, [targets].
 
     Raises:
-        UnsupportedModel: Nodes are missing, lead back, or compare otherwise.
+        UnsupportedModel: Nodes are missing, lead back, compare otherwise, or read a column that is not there.
     """
     modes = [_text(mode) for mode in attributes["nodes_modes"]]
     unknown = sorted({*modes} - {*_MODES, "LEAF"})
@@ -40,13 +41,13 @@ def forest_of(attributes: Mapping[str, Any], kind: str, targets: int, base: np.n
     index = {place: number for number, place in enumerate(places)}
     votes: dict[tuple[int, int], list[tuple[int, float]]] = {}
     ids = "class_ids" if kind == "class" else "target_ids"
-    columns = (
+    given = (
         attributes[f"{kind}_treeids"],
         attributes[f"{kind}_nodeids"],
         attributes[ids],
         attributes[f"{kind}_weights"],
     )
-    for tree, node, target, weight in zip(*columns, strict=True):
+    for tree, node, target, weight in zip(*given, strict=True):
         votes.setdefault((tree, node), []).append((target, weight))
     missing = attributes.get("nodes_missing_value_tracks_true") or [0] * len(places)
     made: list[tuple[int, Any, int]] = []
@@ -80,8 +81,8 @@ def forest_of(attributes: Mapping[str, Any], kind: str, targets: int, base: np.n
                 made.append((_LEAF, first, len(listed)))
                 continue
             column = attributes["nodes_featureids"][number]
-            if not 0 <= column < _MAX_COLUMNS:
-                raise UnsupportedModel(f"its trees read column {column}")
+            if not 0 <= column < min(columns, _MAX_COLUMNS):
+                raise UnsupportedModel(f"its trees read column {column}, the input has {columns}")
             is_other = modes[number] == "BRANCH_NEQ"  # what is missing differs from every threshold
             is_true_of_missing = _MISSING_IS_TRUE if missing[number] or is_other else 0
             test = column << 4 | _MODES.index(modes[number]) | is_true_of_missing

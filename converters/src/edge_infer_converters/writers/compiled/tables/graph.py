@@ -29,7 +29,7 @@ def graph_of(model: onnx.ModelProto) -> Graph:
         UnsupportedOperator: Operators or their settings are not supported; all of them are named.
         UnsupportedModel: Its interface is another one than rows of numbers.
     """
-    table = Table(Graph(), frozenset(value.name for value in model.graph.output))
+    table = Table(Graph(), frozenset(value.name for value in model.graph.output), least_columns=_read_by_trees(model))
     for tensor in model.graph.initializer:
         table.constants[tensor.name] = numpy_helper.to_array(tensor)
     for value in model.graph.input:
@@ -63,3 +63,14 @@ def graph_of(model: onnx.ModelProto) -> Graph:
     for value in model.graph.output:
         table.add_output(value)
     return table.graph
+
+
+def _read_by_trees(model: onnx.ModelProto) -> int:
+    """Return how many columns trees read at least: exporters leave the number of columns of some models free."""
+    read = [
+        max(attribute.ints, default=-1)
+        for node in model.graph.node
+        for attribute in node.attribute
+        if attribute.name == "nodes_featureids"
+    ]
+    return max(read, default=-1) + 1

@@ -94,17 +94,19 @@ def of_both(node: Node, score: Tensor, classes: np.ndarray, *, is_share: bool, i
 def tree_classifier(node: Node) -> None:
     """TreeEnsembleClassifier."""
     classes, is_text = classes_of(node)
+    columns = node.given().shape[-1]
     ids = [*dict.fromkeys(node.attributes["class_ids"])]
     base = node.array("base_values")
     if len(classes) == 2 and len(ids) == 1:  # the votes are for one class, the other one has the rest
         weights = np.array(node.attributes["class_weights"], np.float32)
         votes = {**node.attributes, "class_ids": [0] * len(weights)}
         start = base[-1:] if len(base) else np.zeros(1, np.float32)
-        score = node.add("TREES", [node.given()], node.made(1), forest_of(votes, "class", 1, start))
+        forest = forest_of(votes, "class", columns, 1, start)
+        score = node.add("TREES", [node.given()], node.made(1), forest)
         of_both(node, score, classes, is_share=bool((weights >= 0).all()), is_text=is_text)
         return
     start = base if len(base) == len(classes) else np.zeros(len(classes), np.float32)
-    forest = forest_of(node.attributes, "class", len(classes), start)
+    forest = forest_of(node.attributes, "class", columns, len(classes), start)
     sums = node.add("TREES", [node.given()], node.made(len(classes)), forest)
     label(node, highest(node, sums), classes, is_text=is_text)
     scores_of(node, sums, 1)
@@ -122,7 +124,8 @@ def tree_regressor(node: Node) -> None:
         count = len({*attributes["nodes_treeids"]})
         attributes["target_weights"] = [weight / count for weight in attributes["target_weights"]]
     start = base if len(base) == targets else np.zeros(targets, np.float32)
-    sums = node.add("TREES", [node.given()], node.made(targets), forest_of(attributes, "target", targets, start))
+    forest = forest_of(attributes, "target", node.given().shape[-1], targets, start)
+    sums = node.add("TREES", [node.given()], node.made(targets), forest)
     scores_of(node, sums, 0)
 
 
@@ -130,8 +133,8 @@ def linear_classifier(node: Node) -> None:
     """LinearClassifier."""
     classes, is_text = classes_of(node)
     given = node.given()
-    weights = node.array("coefficients").reshape(-1, given.shape[-1])
     bias = node.array("intercepts")
+    weights = _rows(node, len(bias) or -1)
     sums = node.linear(given, weights, bias if len(bias) else None)
     if len(weights) == 1 and len(classes) == 2:
         of_both(node, sums, classes, is_share=False, is_text=is_text)
@@ -144,8 +147,19 @@ def linear_regressor(node: Node) -> None:
     """LinearRegressor."""
     given = node.given()
     bias = node.array("intercepts")
-    weights = node.array("coefficients").reshape(node.integer("targets", 1), given.shape[-1])
+    weights = _rows(node, node.integer("targets", 1))
     scores_of(node, node.linear(given, weights, bias if len(bias) else None), 0)
+
+
+def _rows(node: Node, count: int) -> np.ndarray:
+    """Return the coefficients, [count, columns]; -1 for as many rows as there are."""
+    weights, columns = node.array("coefficients"), node.given().shape[-1]
+    if len(weights) % columns or count not in (-1, len(weights) // columns):
+        raise UnsupportedModel(
+            f"{len(weights)} coefficients for {max(count, 1)} sums of {columns} columns: the input has another number "
+            "of columns than the model was fitted on"
+        )
+    return weights.reshape(-1, columns)
 
 
 def scaler(node: Node) -> None:

@@ -40,6 +40,7 @@ class Table:
         constants: By ONNX name what is known.
         texts: The names of values that stand for texts.
         batch: -1 where the number of rows is free, else 1.
+        least_columns: How many columns its trees read at least; 0 where it has none.
     """
 
     graph: Graph
@@ -48,6 +49,7 @@ class Table:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
     batch: int = -1
+    least_columns: int = 0
 
     def add_input(self, value: onnx.ValueInfoProto) -> None:
         """Add an input: rows of numbers."""
@@ -62,12 +64,12 @@ class Table:
         if len(dims) == 2 and dims[0] > 1:
             raise UnsupportedModel(
                 f"the input `{value.name}` has {dims[0]} rows, expected a free number, or 1",
-                hint="edge-infer convert MODEL --dynamic batch --format compiled -o model.bundle",
+                hint="--dynamic batch",
             )
         if len(dims) != 2 or dims[1] < 1:
             raise UnsupportedModel(
                 f"the input `{value.name}` has the shape {dims}, expected rows of so many numbers",
-                hint=f"--shape {value.name}=?x13, with the number of your columns",
+                hint=f"--shape {value.name}=?x{self.least_columns or 13}, with the number of your columns",
             )
         self.batch = dims[0] or -1
         made = self.tensor(value.name, dims[1])

@@ -106,6 +106,9 @@ export class HubModel {
   /** @param {string} path @returns {Promise<Uint8Array<ArrayBuffer>>} */
   async read(path) {
     if (Object.hasOwn(this.files, path)) return this.files[path];
-    throw new InferError(`The folder's pipeline reads no \`${path}\``, "manifest_error");
+    throw new InferError(`a folder that nobody converted offers no \`${path}\` to its pipeline`, "manifest_error", {
+      hint: "edge-infer convert FOLDER -o model.bundle",
+      details: { field: path },
+    });
   }
 }

@@ -217,7 +217,7 @@ async function isPairBundle(url, { signal, apiKey }) {
   try {
     return isPair((await openBundle(address, { signal, apiKey })).manifest);
   } catch (error) {
-    if (error instanceof InferError && error.details?.status) return false; // the load will say it, or it is a folder of the Hub
+    if (error instanceof InferError && error.code === "fetch_error") return false; // the load will say it, or it is a folder of the Hub
     throw error;
   }
 }
@@ -247,9 +247,14 @@ async function loadUnlessPair(url, options, task) {
  * @param {unknown} error Why it is no bundle.
  */
 async function openUnconverted(url, options, task, error) {
-  if (!(error instanceof InferError && error.details?.status) || String(url).startsWith(STORE)) return null;
-  const { isMissing, openHubFolder } = await import("./tasks/sources/folder.js");
-  return isMissing(error) ? openHubFolder(addressOf(url), (file) => load(file, options), task, options) : null;
+  if (!(error instanceof InferError && error.code === "fetch_error") || String(url).startsWith(STORE)) return null;
+  const { isMissing, isUnreachable, openHubFolder } = await import("./tasks/sources/folder.js");
+  if (!isMissing(error) && !isUnreachable(error)) return null;
+  const { keep = true, apiKey, signal } = options;
+  return withWorker((worker) => {
+    const read = (/** @type {URL} */ place) => worker.request({ kind: "file", url: place.href, keep, apiKey }, { signal });
+    return openHubFolder(addressOf(url), (file) => load(file, options), task, read);
+  }, options.root);
 }
 
 /** @param {{read: (path: string) => Promise<Uint8Array<ArrayBuffer>>}} session */
@@ -431,10 +436,11 @@ export async function clearModels() {
 /**
  * @template T
  * @param {(client: import("./page/own-thread.js").Client) => Promise<T>} work
+ * @param {URL | string} [root]
  * @returns {Promise<T>}
  */
-async function withWorker(work) {
-  const used = enter();
+async function withWorker(work, root) {
+  const used = enter(root === undefined ? undefined : rootOf(root));
   try {
     return await work(used);
   } finally {

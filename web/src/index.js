@@ -450,7 +450,8 @@ async function withWorker(work, root) {
 
 /**
  * Make this page work without its server from the next visit on: a service worker keeps the page, its scripts and styles,
- * and what its sessions and its Python have loaded until now. Models are kept by their sessions. Call it when all is loaded.
+ * what its sessions and its Python have loaded until now, and the modules that these may import later. Models are kept by
+ * their sessions, and an engine only where it was used: call it when all is loaded.
  *
  * @param {import("./page/offline.js").OfflineOptions & {root?: URL | string}} [options]
  * @returns {Promise<import("./page/offline.js").Kept>} `isKept` is false, and `why` says why, where the browser cannot.

@@ -203,15 +203,14 @@ def _serve(route: Route) -> None:
     route.fulfill(body=path.read_bytes(), content_type=kind or "application/octet-stream")
 
 
-def _peers(page: Page) -> None:
-    """Serve the peers' files to the page; vad-web as one module."""
+def _bundle_vad() -> None:
+    """Make one module of vad-web."""
     entry = PEERS / "vad_entry.mjs"
     entry.write_text(_VAD)
     esbuild = ROOT / "web/node_modules/.bin/esbuild"
     target = _PACKAGES / "vad.js"
     command = [esbuild, entry, "--bundle", "--format=esm", f"--outfile={target}", "--log-level=error"]
     subprocess.run([*map(str, command)], check=True)
-    page.route("**/peers/**", _serve)
 
 
 def rows_of(rounds: int, count: int, parts: Sequence[str] = PARTS) -> list[dict[str, Any]]:
@@ -239,8 +238,9 @@ def rows_of(rounds: int, count: int, parts: Sequence[str] = PARTS) -> list[dict[
 def _beside_peers(rounds: int, count: int, parts: Sequence[str]) -> list[dict[str, Any]]:
     import base64
 
-    if not (_PACKAGES / "@ricky0123/vad-web").is_dir():
-        raise ImportError(f"transformers.js and vad-web are not in {PEERS.name}")
+    for package in ("@huggingface/transformers", *(["@ricky0123/vad-web"] if "speech" in parts else [])):
+        if not (_PACKAGES / package).is_dir():
+            raise ImportError(f"{package} is not in {PEERS.name}: see the head of tasks_tokenizers.py")
     texts = [one for one in real_texts(4000) if 20 < len(one) < 160][:count]
     with tempfile.TemporaryDirectory() as name, chromium() as browser:
         folder, bundles = Path(name), dict[str, Path]()
@@ -254,7 +254,9 @@ def _beside_peers(rounds: int, count: int, parts: Sequence[str]) -> list[dict[st
             bundles["silero"] = silero_bundle(folder / "silero.bundle")
         with ServerThread(create_app(bundles, find_web_root())) as server:
             page = browser.new_page()
-            _peers(page)
+            if "speech" in parts:
+                _bundle_vad()
+            page.route("**/peers/**", _serve)
             page.set_default_timeout(600_000)
             page.goto(f"{server.url}/blank.html")
             page.evaluate(_SET_UP, {"photo": base64.b64encode(jpeg()).decode(), "texts": texts, "parts": list(parts)})

@@ -120,10 +120,12 @@ def javascript_page() -> str:
     with tempfile.TemporaryDirectory() as folder:
         compiler = WEB / "node_modules/.bin/tsc"
         subprocess.run([compiler, "-p", "tsconfig.types.json", "--outDir", folder], cwd=WEB, check=True)
-        index = Path(folder) / "index.d.ts"
-        wanted = [(index, name) for name, code in _declarations(index).items() if not code[1].startswith("type ")]
-        for names in re.findall(r"^export \{ (.*) \};$", index.read_text("utf-8"), re.MULTILINE):
-            wanted += [(index, name) for name in names.split(", ")]
+        index = Path(folder).resolve() / "index.d.ts"
+        declared = [name for name, code in _declarations(index).items() if not code[1].startswith("type ")]
+        (gathered,) = re.findall(r"^export \{ (.*) \};$", index.read_text("utf-8"), re.MULTILINE)
+        # What other modules define comes first, such as `load`; the classes come last.
+        names = sorted([*gathered.split(", "), *declared], key=lambda name: (name[0].isupper(), name in declared))
+        wanted = [(index, name) for name in names]
         entries = dict(_reached(wanted))
     functions = [text for name, (text, is_type) in entries.items() if not is_type]
     types = [entries[name][0] for name in sorted(entries) if entries[name][1]]
@@ -173,7 +175,7 @@ def _reached(wanted: list[tuple[Path, str]]) -> Iterator[tuple[str, tuple[str, b
 
 
 def _declared_in(path: Path, module: str) -> Path:
-    return path.parent / re.sub(r"\.js$", ".d.ts", module)
+    return (path.parent / re.sub(r"\.js$", ".d.ts", module)).resolve()
 
 
 def _javascript_entry(name: str, comment: str, code: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import InputError, ManifestError, UnsupportedError, did_you_mean, listed
+from edge_infer.tasks.parameters import shown
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.steps import Step, check_flow, read_step
 
@@ -19,6 +20,11 @@ VERSION = 1
 #: A chain that makes all inputs of the model at once, such as the tokens of a text.
 ALL_INPUTS = "*"
 _MAX_STEPS = 64
+# A chain that can be typed in the place of none, by what it begins with.
+_BEGINNINGS = {
+    "raw": '[{"step": "image.decode"}, {"step": "image.to_tensor"}]',
+    "outputs": '[{"step": "post.tensor"}]',
+}
 
 
 class Definition(NamedTuple):
@@ -87,10 +93,17 @@ def read_definition(task: str, document: Mapping[str, Any]) -> Definition:
         )
     inputs, outputs = document.get("inputs"), document.get("outputs")
     if not isinstance(inputs, dict) or not inputs:
-        raise ManifestError("pipeline: `inputs` is not an object of steps, expected the model's inputs by name")
+        raise ManifestError(
+            f"pipeline: `inputs` is {shown(inputs)}, expected an object of lists of steps, by the model's inputs",
+            hint=f'"inputs": {{"NAME": {_BEGINNINGS["raw"]}}}',
+            field="inputs",
+        )
     source, vectors = document.get("source", ""), document.get("vectors")
-    if not isinstance(source, str) or not (vectors is None or isinstance(vectors, str)):
-        raise ManifestError("pipeline: `source` and `vectors` are texts")
+    for name, value in (("source", source), ("vectors", vectors or "")):
+        if not isinstance(value, str):
+            raise ManifestError(
+                f"pipeline: `{name}` is {shown(value)}, expected a text", hint=f'leave "{name}" out', field=name
+            )
     chains = {}
     for name, steps in inputs.items():
         ends = ("tensors",) if name == ALL_INPUTS else ("tensor", "frames")
@@ -114,16 +127,18 @@ def check_arguments(definition: Definition, arguments: Mapping[str, Any]) -> Non
         for step in steps:
             if value is not None and name in step.declared and step.declared[name].is_argument:
                 try:
-                    step.declared[name].check(value, f"`{name}`")
+                    step.declared[name].check(name, value)
                 except ManifestError as error:
-                    raise InputError(
-                        error.message, hint=f"give {step.declared[name].expected}", argument=name, got=value
-                    ) from error
+                    hint = f"{name}={step.declared[name].example(value)}"
+                    raise InputError(error.message, hint=hint, argument=name, got=value) from error
 
 
 def _chain(steps: Any, begins: str, ends: tuple[str, ...], where: str) -> list[Step]:
     if not isinstance(steps, list) or not 1 <= len(steps) <= _MAX_STEPS:
-        raise ManifestError(f"{where} is not a list of 1 to {_MAX_STEPS} steps")
-    found = [read_step(step, f"{where}[{i}]") for i, step in enumerate(steps)]
-    check_flow(found, begins, ends, where)
-    return found
+        found = f"a list of {len(steps)} steps" if isinstance(steps, list) else shown(steps)
+        raise ManifestError(
+            f"{where} is {found}, expected a list of 1 to {_MAX_STEPS} steps", hint=f"write {_BEGINNINGS[begins]}"
+        )
+    read = [read_step(step, f"{where}[{i}]") for i, step in enumerate(steps)]
+    check_flow(read, begins, ends, where)
+    return read

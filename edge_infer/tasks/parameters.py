@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 from edge_infer.errors import ManifestError, did_you_mean, listed
 
 TYPE_CHECKING = False
@@ -28,6 +30,18 @@ _WORDS = {
     "texts": "a list of texts",
     "lists": "an object of lists of texts or numbers",
     "expressions": "a list of expressions",
+}
+# Values as they are typed; words in capitals stand for what only the author knows.
+_EXAMPLES = {
+    "whole": "NUMBER",
+    "real": "NUMBER",
+    "flag": "true",
+    "text": '"TEXT"',
+    "numbers": "[NUMBER, NUMBER]",
+    "names": '{"NAME": "TEXT"}',
+    "texts": '["TEXT", "TEXT"]',
+    "lists": '{"NAME": ["TEXT", "TEXT"]}',
+    "expressions": '[["col", "NAME"]]',
 }
 
 
@@ -68,8 +82,13 @@ class Parameter:
         self.length = length
         self.is_argument = is_argument
 
-    def check(self, value: Any, where: str) -> Any:
+    def check(self, name: str, value: Any, where: str = "") -> Any:
         """Return a value that fits.
+
+        Args:
+            name: The parameter's name, for the error.
+            value: What it was given.
+            where: What stands before the name in the error.
 
         Raises:
             ManifestError: It is of another kind, or out of range.
@@ -77,8 +96,23 @@ class Parameter:
         if value is None and self.default is None:
             return None
         if not self._fits(value):
-            raise ManifestError(f"{where} is {_shown(value)}, expected {self.expected}", got=value)
+            message = f"{where}`{name}` is {shown(value)}, expected {self.expected}"
+            near = did_you_mean(value, list(self.choices)) if isinstance(value, str) else ""
+            raise ManifestError(message, hint=near or f'write "{name}": {self.example(value)}', field=name, got=value)
         return float(value) if self.kind == "real" else value
+
+    def example(self, value: Any = None) -> str:
+        """Return what may stand in the place of a value, as JSON: the limit that it is beyond, else the default."""
+        if self.kind in ("whole", "real") and isinstance(value, (int, float)) and not isinstance(value, bool):
+            if self.low is not None and value < self.low:
+                return shown(self.low)
+            if self.high is not None and value > self.high:
+                return shown(self.high)
+        if self.default is not REQUIRED and self.default is not None:
+            return shown(self.default, 1000)
+        if self.kind == "choice":
+            return shown(self.choices[0])
+        return _EXAMPLES[self.kind] if self.length is None else f"[{', '.join(['NUMBER'] * self.length)}]"
 
     @property
     def expected(self) -> str:
@@ -87,8 +121,8 @@ class Parameter:
             return listed(list(self.choices))
         words = _WORDS[self.kind] if self.length is None else f"a list of {self.length} numbers"
         if self.low is not None and self.high is not None:
-            return f"{words} from {_short(self.low)} to {_short(self.high)}"
-        return f"{words} of at least {_short(self.low)}" if self.low is not None else words
+            return f"{words} from {shown(self.low)} to {shown(self.high)}"
+        return f"{words} of at least {shown(self.low)}" if self.low is not None else words
 
     def _fits(self, value: Any) -> bool:
         if self.kind == "choice":
@@ -140,15 +174,17 @@ def checked(given: Mapping[str, Any], declared: Mapping[str, Parameter], where: 
         if name not in declared:
             raise ManifestError(
                 f"{where} has no parameter `{name}`",
-                hint=did_you_mean(name, list(declared)) or f"its parameters are {listed(list(declared)) or 'none'}",
+                hint=did_you_mean(name, list(declared))
+                or (f"its parameters are {listed(list(declared))}" if declared else "leave it out: it has none"),
                 field=name,
             )
     found: dict[str, Any] = {}
     for name, parameter in declared.items():
         if name in given:
-            found[name] = parameter.check(given[name], f"{where}: `{name}`")
+            found[name] = parameter.check(name, given[name], f"{where}: ")
         elif parameter.default is REQUIRED:
-            raise ManifestError(f"{where} lacks `{name}`, expected {parameter.expected}", field=name)
+            hint = f'write "{name}": {parameter.example()}'
+            raise ManifestError(f"{where} lacks `{name}`, expected {parameter.expected}", hint=hint, field=name)
         else:
             found[name] = parameter.default
     return found
@@ -160,11 +196,31 @@ def _is_list(value: Any, of: type | tuple[type, ...]) -> bool:
     return all(isinstance(one, of) and not isinstance(one, bool) for one in value)
 
 
-def _short(number: float) -> str:
-    """Write a number as people do: 1048576, 0.5."""
-    return str(int(number)) if number == int(number) else f"{number:g}"
+def shown(value: Any, most: int = 60) -> str:
+    """Write a value for an error, as JSON in JavaScript's spelling and cut to a number of characters."""
+    if isinstance(value, float):
+        text = _number(value)
+    elif isinstance(value, list):
+        text = f"[{','.join(_number(one) if isinstance(one, float) else _json(one) for one in value[:most])}]"
+    else:
+        text = _json(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _number(value: float) -> str:
+    """Write a number as JavaScript does: 1, 0.5, 0.000001, 1e-9, Infinity."""
+    if value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    text = json.dumps(value)
+    if "e-" not in text:
+        return text
+    digits, exponent = text.split("e-")
+    if int(exponent) > 6:
+        return f"{digits}e-{int(exponent)}"
+    from decimal import Decimal
+
+    return format(Decimal(text), "f")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import BundleError, ManifestError, listed
+from edge_infer.errors import BundleError, ManifestError, did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,10 +52,7 @@ class Place:
             ManifestError: The chain makes several inputs, or the model has none of this name.
         """
         if self.input not in self.inputs:
-            raise ManifestError(
-                f"pipeline: the model has no input `{self.input}`; its inputs are {listed(list(self.inputs))}",
-                field=self.input,
-            )
+            raise no_input(self.input, list(self.inputs))
         return self.inputs[self.input]
 
     def output(self, name: str | None, step: str) -> str:
@@ -101,3 +98,16 @@ class Place:
             f"{said}, and the bundle has {len(self.labels)} labels",
             hint="edge-infer convert ... --labels FILE, a name for each class",
         )
+
+
+def no_input(name: str, known: list[str]) -> ManifestError:
+    """Return the error of steps for an input that the model does not have.
+
+    Args:
+        name: The input that the steps are for.
+        known: The inputs of the model.
+    """
+    hint = did_you_mean(name, known) or f'"inputs": {{"{next(iter(known), "NAME")}": [...]}}'
+    return ManifestError(
+        f"pipeline: the model has no input `{name}`; its inputs are {listed(known)}", hint=hint, field=name
+    )

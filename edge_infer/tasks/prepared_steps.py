@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import ExecutionError, InputError, ManifestError, listed
 from edge_infer.tasks.definition import ALL_INPUTS
 from edge_infer.tasks.item import Item
-from edge_infer.tasks.place import Place
+from edge_infer.tasks.place import Place, no_input
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.shared import beginnings
 from edge_infer.tasks.steps import prepare_chain
@@ -103,8 +103,7 @@ class PreparedSteps:
         self._pads: dict[str, int] = {}
         for name, steps in definition.inputs.items():
             if name != ALL_INPUTS and name not in self._specs:
-                known = listed(list(self._specs))
-                raise ManifestError(f"pipeline: the model has no input `{name}`; its inputs are {known}", field=name)
+                raise no_input(name, list(self._specs))
             here = place("" if name == ALL_INPUTS else name)
             self._before.append((name, prepare_chain(steps, here)))
             self.beginnings = beginnings(steps, here, bundle.manifest)
@@ -115,7 +114,11 @@ class PreparedSteps:
                     self._pads[step.parameters["tensors"]["ids"]] = step.parameters["pad_id"]
         missing = [name for name in self._specs if name not in definition.inputs and name not in state]
         if missing and ALL_INPUTS not in definition.inputs:
-            raise ManifestError(f"pipeline: nothing makes the model's input {listed(missing)}", field=missing[0])
+            raise ManifestError(
+                f"pipeline: nothing makes the model's input {listed(missing)}, expected steps for each",
+                hint=f'"inputs": {{"{missing[0]}": [...]}}',
+                field=missing[0],
+            )
         if len(self._before) > 1:
             self.beginnings = []
         self.place = place("")

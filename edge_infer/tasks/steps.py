@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ManifestError, did_you_mean, listed
-from edge_infer.tasks.parameters import checked
+from edge_infer.tasks.parameters import checked, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -144,11 +144,23 @@ def check_flow(steps: Sequence[Step], begins: str, ends: tuple[str, ...], where:
         flow = STEPS[step.name]
         if given not in flow.takes:
             raise ManifestError(
-                f"{where}: `{step.name}` takes {' or '.join(flow.takes)}, and {before} gives {given}", field=step.name
+                f"{where}: `{step.name}` takes {' or '.join(flow.takes)}, and {before} gives {given}",
+                hint=f"put before it {_bridges(given, flow.takes)}",
+                field=step.name,
             )
         given, before = flow.gives, f"`{step.name}`"
     if given not in ends:
-        raise ManifestError(f"{where} ends with {before}, which gives {given}, expected {' or '.join(ends)}")
+        raise ManifestError(
+            f"{where} ends with {before}, which gives {given}, expected {' or '.join(ends)}",
+            hint=f"put behind it {_bridges(given, ends)}",
+        )
+
+
+def _bridges(given: str, wanted: tuple[str, ...]) -> str:
+    """Name the steps that lead to one of the kinds wanted: those that take what is given, where there are any."""
+    giving = [name for name, flow in STEPS.items() if flow.gives in wanted]
+    fitting = [name for name in giving if given in STEPS[name].takes]
+    return f"one of {listed(fitting)}" if fitting else f"what leads to one of {listed(giving)}"
 
 
 def prepare_chain(steps: Sequence[Step], place: Place) -> list[Apply]:
@@ -180,7 +192,9 @@ def read_step(entry: Any, where: str) -> Step:
         ManifestError: It is not an object, its name is unknown, or a parameter does not fit.
     """
     if not isinstance(entry, dict) or not isinstance(entry.get("step"), str):
-        raise ManifestError(f"{where} has no step's name, expected an object such as {{'step': 'image.decode'}}")
+        raise ManifestError(
+            f"{where} is {shown(entry)}, expected an object with the name of a step", hint='{"step": "image.decode"}'
+        )
     name = entry["step"]
     if name not in STEPS:
         hint = did_you_mean(name, list(STEPS)) or "pip install --upgrade edge-infer, or choose from " + listed(

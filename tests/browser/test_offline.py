@@ -15,6 +15,7 @@ import pytest
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
+from tests.support.tasks import pipelines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +86,35 @@ def test_a_page_that_is_kept_when_its_session_is_gone_works_offline(open_page: O
 
     assert kept["checked"] >= 2, "the engine's files are not kept"
     assert page.evaluate(use) == first
+
+
+def test_a_kept_page_works_offline_with_what_it_never_used_online(open_page: Open, tmp_path: Path) -> None:
+    """Online it runs the model alone; offline the pipeline with its steps, and the kernels of a search."""
+    bundle = pipelines.colours(tmp_path / "colours.bundle")
+    run = """async () => {
+        const { load, keepOffline } = await import("/src/index.js");
+        const session = await load("/models/colours");
+        const kept = await keepOffline();
+        await session.dispose();
+        return kept.isKept;
+    }"""
+    classify = """async () => {
+        const { pipeline } = await import("/src/index.js");
+        const classify = await pipeline("/models/colours");
+        const red = new ImageData(new Uint8ClampedArray(64).map((_, i) => [255, 0, 0, 255][i % 4]), 4, 4);
+        const [best] = await classify(red, { top_k: 1 });
+        const similarity = await fetch("/src/vectors/vectors.wasm");
+        return [best.label, similarity.ok];
+    }"""
+    with ServerThread(create_app({"colours": bundle}, find_web_root())) as running:
+        page = open_page(f"{running.url}/blank.html")
+        assert page.evaluate(run)
+        kept = page.evaluate(_KEPT)
+    page.do(lambda page: page.reload())
+
+    assert page.evaluate(classify) == ["red", True]
+    assert any(url.endswith("/vendor/jinja/index.js") for url in kept)
+    assert not any(part in url for url in kept for part in ("/models/", "/vendor/pyodide/", "/vendor/litert/"))
 
 
 @pytest.mark.long

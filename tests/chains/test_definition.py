@@ -89,7 +89,7 @@ def test_an_index_of_another_model_is_refused(tmp_path: Path) -> None:
     [
         ({"from": {"text": "question"}}, "searches by hybrid and reads no `vector`"),
         ({"from": {"vector": "vector"}}, "searches by hybrid and reads no `text`"),
-        ({"with": {"mode": "word"}}, "`mode` is 'word'"),
+        ({"with": {"mode": "word"}}, '`mode` is "word"'),
         ({"with": {"k": 0}}, "`k` is 0"),
     ],
 )

@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(server: ServerThread) -> N
     assert "not JSON" in refused(predict(server, "colours", b"[", JSON))
     assert "no `inputs`" in refused(predict(server, "colours", {"input": 1}))
     assert "no argument `topk`" in refused(predict(server, "colours", png(), "image/png", "?topk=1"))
-    assert "`top_k` is 'x'" in refused(predict(server, "colours", png(), "image/png", "?top_k=x"))
+    assert '`top_k` is "x"' in refused(predict(server, "colours", png(), "image/png", "?top_k=x"))
     assert "not UTF-8" in refused(predict(server, "words", png(), "text/plain"))
     assert "is not a text" in refused(predict(server, "words", {"inputs": 7}))
     assert "more than 200000 characters" in refused(predict(server, "words", {"inputs": "a" * 200_001}))

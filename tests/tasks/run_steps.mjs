@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 
+import { readDefinition } from "../../web/src/tasks/definition.js";
 import { Item } from "../../web/src/tasks/item.js";
 import { Place } from "../../web/src/tasks/place.js";
 import { prepareChain, readStep } from "../../web/src/tasks/steps.js";
@@ -43,13 +44,14 @@ function write(value) {
 }
 
 /** @param {any} given */
-async function answer({ steps, value, place = {}, item: facts = {}, args = {} }) {
+async function answer({ steps = [], value, place = {}, item: facts = {}, args = {}, definition }) {
   const { inputs = [], outputs = [], labels = [], input = "", files = {} } = place;
   const read_ = async (/** @type {string} */ path) => new Uint8Array(readFileSync(files[path]));
   const here = new Place(read_, labels, inputs, outputs, input);
   const item = Object.assign(new Item(args), facts);
   item.geometry = item.geometry.map((/** @type {any} */ [scaleX, scaleY, left, top]) => ({ scaleX, scaleY, left, top }));
   try {
+    if (definition) readDefinition("image-classification", definition);
     let made = read(value);
     const chain = steps.map((/** @type {any} */ entry, /** @type {number} */ i) => readStep(entry, `steps[${i}]`));
     for (const apply of await prepareChain(chain, here)) made = await apply(made, item);

@@ -119,7 +119,7 @@ def test_what_is_no_map_and_a_map_that_is_too_large_are_refused() -> None:
         step("post.depth")({"out": floats(np.zeros((4, 4)))}, item(10_000, 10_000))
     with pytest.raises(ManifestError, match="scale"):
         step("post.image", scale="a")
-    with pytest.raises(ManifestError, match="goes with `width` and `height`"):
+    with pytest.raises(ManifestError, match="has `multiple` without `width` and `height`"):
         step("image.resize", shortest=8, multiple=4)
 
 

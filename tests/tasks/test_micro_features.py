@@ -128,7 +128,7 @@ def test_a_tensor_takes_another_shape_or_is_cut_into_frames() -> None:
     with pytest.raises(InputError, match="a frame takes 8 rows"):
         step("tensor.frames", rows=8)(tensor, Item())
     for shape in ([], [0, 4], [1.5], [1] * 9):
-        with pytest.raises(ManifestError, match="whole numbers from 1 on"):
+        with pytest.raises(ManifestError, match="expected 1 to 8 whole numbers from 1 to"):
             step("tensor.reshape", shape=shape)
 
 

@@ -2,6 +2,8 @@
  * Keep a page's own files in a service worker, and answer with them while the server is out of reach. `keepOffline`
  * registers it and lists the files; a site that has one already adds this with `importScripts`. It has no imports for that reason.
  *
+ * What the page has loaded is kept, and all that these modules may import later, from the package and from the page's own.
+ *
  * The network comes first: where it answers, nothing that was kept is used. A file's bytes lie under their sha256, and an
  * index, written last, names the files of each page: all of them are kept, or those of before. Nothing tells which page a
  * worker's request is of, so a file that two pages have is the one that was kept last: keep both again after a deployment.
@@ -9,7 +11,7 @@
 
 /** @typedef {{sha256: string, headers: Record<string, string>}} KeptFile */
 /** @typedef {Record<string, Record<string, KeptFile>>} Index The files of each page, by their addresses. */
-/** @typedef {{kind: "keep", page: string, addresses: string[], versions: string}} KeepRequest */
+/** @typedef {{kind: "keep", page: string, addresses: string[], later: string[], versions: string}} KeepRequest */
 /** Cut the network, allow it again, or, where `wanted` is left out, tell which it is. @typedef {{kind: "cut", wanted?: boolean}} CutRequest */
 /** @typedef {{files: number, bytes: number, checked: number}} KeptCount */
 /** @typedef {{waitUntil: (promise: Promise<unknown>) => void}} Extendable */
@@ -21,6 +23,12 @@ const INDEX = `${PLACE}index.json`;
 const CUT = `${PLACE}cut`;
 // They describe the bytes on the wire, not those that are kept.
 const OF_THE_WIRE = ["content-encoding", "content-length", "transfer-encoding", "date"];
+
+// What a module names: what it imports, at once or later; files beside it, such as workers and kernels; and modules under `vendor/`.
+const MODULE = /\.m?js$/;
+const IMPORTED = /\b(?:from|import)\s*\(?\s*["'`](\.{1,2}\/[^"'`$]+)["'`]/g;
+const LOCATED = /\bnew URL\(\s*["'`](\.{1,2}\/[^"'`$]*[^"'`$/])["'`]\s*,\s*import\.meta\.url\s*\)/g;
+const VENDORED = /["'`]vendor\/([\w./-]+\.m?js)["'`]/g;
 
 const worker = /** @type {any} */ (globalThis);
 // Keeping changes the index: one after the other.
@@ -105,7 +113,7 @@ async function kept(request) {
  * @param {KeepRequest} request
  * @returns {Promise<KeptCount>}
  */
-async function keep({ page, addresses, versions }) {
+async function keep({ page, addresses, later = [], versions }) {
   const cache = await caches.open(CACHE);
   const index = await readIndex(cache);
   const known = filesOf(index);
@@ -115,20 +123,30 @@ async function keep({ page, addresses, versions }) {
   const isOnline = await fetch(page, { method: "HEAD", cache: "no-store" }).then(({ status }) => status < 500, () => false);
   /** @type {Record<string, KeptFile>} */
   const files = {};
-  await Promise.all(
-    addresses.map(async (address) => {
-      const { file, bytes } = await (isOnline ? fetched : found)(cache, address, known[address]);
-      const expected = hashes[address.split("?")[0]];
-      if (expected !== undefined && expected !== file.sha256) {
-        const said = `${address} has sha256 ${file.sha256}, expected ${expected}`;
-        throw failure("integrity_error", said, "the server's files are not of one version: copy or install them again");
-      }
-      files[address] = file;
-      count.files += 1;
-      count.bytes += bytes;
-      count.checked += expected === undefined ? 0 : 1;
-    }),
-  );
+  const origins = [page, versions].map((url) => new URL(url).origin);
+  const seen = new Set([...addresses, ...later]);
+  /** @param {string} address @param {boolean} isLoaded Whether the page has loaded it, and did not only name it. @returns {Promise<void>} */
+  const add = async (address, isLoaded) => {
+    const got = await (isOnline ? fetched : found)(cache, address, known[address]).catch((error) => {
+      if (isLoaded || (isOnline && !error.status)) throw error;
+    });
+    if (!got) return; // a site may leave out what it does not use
+    const { file, body } = got;
+    const expected = hashes[address.split("?")[0]];
+    if (expected !== undefined && expected !== file.sha256) {
+      const said = `${address} has sha256 ${file.sha256}, expected ${expected}`;
+      throw failure("integrity_error", said, "the server's files are not of one version: copy or install them again");
+    }
+    files[address] = file;
+    count.files += 1;
+    count.bytes += body.size;
+    count.checked += expected === undefined ? 0 : 1;
+    const { origin, pathname } = new URL(address);
+    if (!origins.includes(origin) || !MODULE.test(pathname) || pathname.includes("/vendor/")) return;
+    const named = namedIn(await body.text(), address, versions).filter((one) => !seen.has(one) && seen.add(one));
+    await Promise.all(named.map((one) => add(one, false)));
+  };
+  await Promise.all([...addresses.map((address) => add(address, true)), ...later.map((address) => add(address, false))]);
   index[page] = files;
   await cache.put(INDEX, new Response(JSON.stringify(index)));
   const needed = new Set([INDEX, CUT, ...Object.values(filesOf(index)).map(({ sha256 }) => PLACE + sha256)]);
@@ -140,12 +158,26 @@ async function keep({ page, addresses, versions }) {
  * @param {Cache} cache
  * @param {string} address
  * @param {KeptFile | undefined} file
- * @returns {Promise<{file: KeptFile, bytes: number}>}
+ * @returns {Promise<{file: KeptFile, body: Blob}>}
  */
 async function found(cache, address, file) {
   const body = file && (await cache.match(PLACE + file.sha256));
   if (!body) throw failure("fetch_error", `${address} cannot be reached, so it cannot be kept`, "is the server running?");
-  return { file, bytes: (await body.blob()).size };
+  return { file, body: await body.blob() };
+}
+
+/**
+ * Find what a module imports, now or later, and the workers and kernels that it names: a page without its server has to have
+ * what it did not use before.
+ *
+ * @param {string} text The module's.
+ * @param {string} address
+ * @param {string} versions The address of `vendor/versions.json`, beside which the package's other modules lie.
+ * @returns {string[]} The addresses.
+ */
+function namedIn(text, address, versions) {
+  const relative = [...text.matchAll(IMPORTED), ...text.matchAll(LOCATED)].map(([, one]) => new URL(one, address).href);
+  return [...relative, ...[...text.matchAll(VENDORED)].map(([, one]) => new URL(one, versions).href)];
 }
 
 /**
@@ -154,7 +186,7 @@ async function found(cache, address, file) {
  * @param {Cache} cache
  * @param {string} address
  * @param {KeptFile | undefined} old
- * @returns {Promise<{file: KeptFile, bytes: number}>}
+ * @returns {Promise<{file: KeptFile, body: Blob}>}
  */
 async function fetched(cache, address, old) {
   const body = old && (await cache.match(PLACE + old.sha256));
@@ -166,9 +198,10 @@ async function fetched(cache, address, old) {
   } catch {
     throw failure("fetch_error", `${address} cannot be reached, so it cannot be kept`, "is the server running?");
   }
-  if (response.status === 304 && old && body) return { file: old, bytes: (await body.blob()).size };
+  if (response.status === 304 && old && body) return { file: old, body: await body.blob() };
   if (response.status !== 200) {
-    throw failure("fetch_error", `${address} answers with status ${response.status}, so it cannot be kept`, "load the page again");
+    const said = `${address} answers with status ${response.status}, so it cannot be kept`;
+    throw Object.assign(failure("fetch_error", said, "load the page again"), { status: response.status });
   }
   const bytes = await response.arrayBuffer();
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
@@ -180,7 +213,7 @@ async function fetched(cache, address, old) {
     const hint = "free some space, or remove models with clearModels()";
     throw failure("storage_error", `The browser has no room for ${address}, ${bytes.byteLength} bytes: ${error}`, hint);
   }
-  return { file: { sha256, headers }, bytes: bytes.byteLength };
+  return { file: { sha256, headers }, body: new Blob([bytes]) };
 }
 
 /**

@@ -54,7 +54,7 @@ test("a plain load fetches no module for stores or Python", () => {
   }
 
   assert.ok(needed.has("bundle/bundle.js"));
-  assert.deepEqual([...needed].filter((module) => /^sync|pyodide|live|image/.test(module)), []);
+  assert.deepEqual([...needed].filter((module) => /^sync|python|pyodide|live|image|search/.test(module)), []);
 });
 
 test("what bundles a page leaves alone what is imported from an address of the site, and looks for nothing of Node", () => {

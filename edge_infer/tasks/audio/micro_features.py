@@ -48,7 +48,9 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
     if not p["low_hz"] < p["high_hz"] <= p["rate"] / 2:
         raise ManifestError(
             f"pipeline: `audio.micro_features` has bands from {p['low_hz']:g} to {p['high_hz']:g} Hz, expected them to "
-            f"rise and to end at {p['rate'] / 2:g} at most"
+            f"rise and to end at {p['rate'] / 2:g} at most",
+            hint=f'"low_hz": 125, "high_hz": {min(7500, p["rate"] / 2):g}',
+            field="high_hz",
         )
     settings = Settings(p["rate"], p["window"], p["hop"], p["channels"], p["low_hz"], p["high_hz"], p["gain"])
     MicroFrontend(settings)  # what does not fit fails now

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import ManifestError
 from edge_infer.tasks.image.layout import LAYOUTS, is_channels_first
-from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.parameters import Parameter, shown
 from edge_infer.tensors.arrays import has_numpy
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
@@ -42,7 +42,12 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
         hint = "image.to_tensor gives a model the levels themselves, tensor.quantize behind this step its own steps"
         raise ManifestError(f"pipeline: `image.rescale_normalize` makes floats, and input `{spec}` is not", hint=hint)
     if len(mean) != len(std) or not mean or 0 in std:
-        raise ManifestError("pipeline: `mean` and `std` need as many numbers as the image has channels, no `std` 0")
+        raise ManifestError(
+            f"pipeline: `image.rescale_normalize` has the `mean` {shown(mean)} and the `std` {shown(std)}, expected a "
+            "number for each channel in both, and no `std` 0",
+            hint='"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]',
+            field="std",
+        )
     channels_first = is_channels_first(parameters["layout"], spec)
     scale = parameters["scale"]
     tables = [array("f", [(level * scale - m) / s for level in range(256)]) for m, s in zip(mean, std, strict=True)]

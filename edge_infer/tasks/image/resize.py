@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError, ManifestError
+from edge_infer.errors import InputError, ManifestError, listed
 from edge_infer.tasks.image.resampling import FILTERS, ORDERS, resized
 from edge_infer.tasks.item import Geometry
 from edge_infer.tasks.parameters import Parameter
@@ -45,11 +45,20 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
     shortest, longest = parameters["shortest"], parameters["longest"]
     is_exact = width is not None and height is not None
     if is_exact == (shortest is not None or longest is not None) or (width is None) != (height is None):
-        raise ManifestError("pipeline: `image.resize` takes `width` and `height`, or `shortest` and/or `longest`")
+        given = [name for name in ("width", "height", "shortest", "longest") if parameters[name] is not None]
+        raise ManifestError(
+            f"pipeline: `image.resize` is given {listed(given)}, expected `width` and `height`, or `shortest` and/or "
+            "`longest`",
+            hint='{"step": "image.resize", "width": 224, "height": 224}',
+        )
 
     multiple = parameters["multiple"]
     if multiple is not None and not is_exact:
-        raise ManifestError("pipeline: `multiple` of `image.resize` goes with `width` and `height`")
+        raise ManifestError(
+            "pipeline: `image.resize` has `multiple` without `width` and `height`, expected all three or no `multiple`",
+            hint=f'"width": 384, "height": 384, "multiple": {multiple}',
+            field="multiple",
+        )
 
     def apply(image: Image, item: Item) -> Image:
         if not is_exact:

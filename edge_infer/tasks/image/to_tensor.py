@@ -33,7 +33,10 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     """
     spec = place.spec()
     if spec.dtype not in (DType.UINT8, DType.INT8, DType.FLOAT32):
-        raise ManifestError(f"pipeline: `image.to_tensor` makes uint8, int8 or float32, and input `{spec}` is not")
+        hint = "image.rescale_normalize makes float16, tensor.quantize behind it int16"
+        raise ManifestError(
+            f"pipeline: `image.to_tensor` makes uint8, int8 or float32, and input `{spec}` is not", hint=hint
+        )
     channels_first = is_channels_first(parameters["layout"], spec)
 
     def apply(image: Image, item: Item) -> Tensor:

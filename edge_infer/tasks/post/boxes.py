@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import ManifestError, listed
+from edge_infer.errors import ManifestError, did_you_mean, listed
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.post.box_formats import FORMATS, Detector, classes_of
 
@@ -49,7 +49,10 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     for what in names:
         if what not in (known := reads.needs + reads.by_stride):
             raise ManifestError(
-                f"pipeline: this format of `post.boxes` reads no `{what}`, expected {listed(list(known))}"
+                f"pipeline: `post.boxes` of the format `{parameters['format']}` reads no `{what}`, expected "
+                f"{listed(list(known))}",
+                hint=did_you_mean(what, list(known)) or f'leave "{what}" out of "tensors"',
+                field=what,
             )
     for what in reads.needs:
         if what in names or len(reads.needs) == 1:

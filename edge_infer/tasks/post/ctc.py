@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError, ManifestError
+from edge_infer.errors import InputError, ManifestError, did_you_mean
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.post.outputs import reader
 from edge_infer.tasks.values import rows
@@ -27,6 +27,7 @@ PARAMETERS = {
     "special": Parameter("texts", ["<pad>", "<s>", "</s>", "<unk>"]),
     "lowers": Parameter("flag", False),
 }
+_VOCABULARY = "take the vocab.json of the same model"
 
 
 def prepare(parameters: dict[str, Any], place: Place) -> Apply:
@@ -38,7 +39,11 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     tokens = _tokens(place.read(parameters["file"]), parameters["file"])
     blank, special, delimiter = parameters["blank"], set(parameters["special"]), parameters["delimiter"]
     if blank not in tokens:
-        raise ManifestError(f"`{parameters['file']}` has no token `{blank}`", field="blank")
+        raise ManifestError(
+            f"`{parameters['file']}` has no token `{blank}`, expected the one that the model gives between letters",
+            hint=did_you_mean(blank, tokens) or '"blank": "TOKEN"',
+            field="blank",
+        )
 
     def apply(value: Any, item: Item) -> dict[str, str]:  # noqa: ARG001
         text, before = "", -1
@@ -46,7 +51,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
             if len(row) > len(tokens):
                 raise InputError(
                     f"the model has {len(row)} tokens, and `{parameters['file']}` {len(tokens)}",
-                    hint="take the vocab.json of the same model",
+                    hint=_VOCABULARY,
                 )
             best = max(range(len(row)), key=lambda index: (row[index], -index))
             if best != before and tokens[best] not in special and tokens[best] != blank:
@@ -67,9 +72,11 @@ def _tokens(data: bytes, name: str) -> list[str]:
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ManifestError(f"`{name}` is not JSON: {error}") from error
+        raise ManifestError(f"`{name}` is not JSON: {error}", hint=_VOCABULARY) from error
     pairs = values.items() if isinstance(values, dict) else ()
     found = sorted((number, token) for token, number in pairs if type(number) is int)
     if not found or len(found) != len(values) or [number for number, _ in found] != list(range(len(found))):
-        raise ManifestError(f"`{name}` is not a vocabulary: an object with a number for each token, from 0 on")
+        raise ManifestError(
+            f"`{name}` is not a vocabulary: an object with a number for each token, from 0 on", hint=_VOCABULARY
+        )
     return [token for _, token in found]

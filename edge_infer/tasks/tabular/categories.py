@@ -7,7 +7,8 @@ from array import array
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import ManifestError, did_you_mean
-from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.parameters import Parameter, shown
+from edge_infer.tasks.tabular.table import twice
 
 if TYPE_CHECKING:
     from typing import Any
@@ -35,7 +36,12 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
     for name, values in parameters["values"].items():
         numbers[name] = {value: float(i) for i, value in enumerate(values)}
         if len(numbers[name]) != len(values):
-            raise ManifestError(f"pipeline: `tabular.categories` has a category of `{name}` twice", field=name)
+            again = shown(twice(values))
+            raise ManifestError(
+                f"pipeline: `tabular.categories` has the category {again} of `{name}` twice, expected each once",
+                hint='leave one of them out of "values"',
+                field=name,
+            )
     other = {"missing": math.nan, "minus_one": -1.0}.get(parameters["unknown"])
 
     def apply(table: Table, item: Item) -> Table:  # noqa: ARG001

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, ManifestError, did_you_mean, listed
 from edge_infer.tasks.parameters import Parameter
-from edge_infer.tasks.tabular.table import Table
+from edge_infer.tasks.tabular.table import Table, check_names
 from edge_infer.tensors.arrays import has_numpy
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ PARAMETERS = {
     # The columns of which a value may be missing: None, null or NaN.
     "nullable": Parameter("texts", []),
 }
+_STEP = "tabular.columns"
 #: Whole numbers up to here are exact in float64.
 _EXACT = 2**53
 #: What a column may be given as: only casts that lose nothing. numpy's letters for the kinds of types.
@@ -40,13 +41,14 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
         ManifestError: There is not one known type for each name, or a name is there twice.
     """
     names, types, nullable = parameters["names"], parameters["types"], set(parameters["nullable"])
-    if len(names) != len(types) or not names or len(set(names)) != len(names):
-        raise ManifestError("pipeline: `tabular.columns` needs a type for each name, and each name once")
+    check_names(_STEP, names, sorted(nullable), types=types)
     for one in types:
         if one not in TYPES:
-            raise ManifestError(f"pipeline: `tabular.columns` has the type `{one}`, expected {listed(list(TYPES))}")
-    if unknown := sorted(nullable - set(names)):
-        raise ManifestError(f"pipeline: `tabular.columns` has no column `{unknown[0]}`, which `nullable` names")
+            raise ManifestError(
+                f"pipeline: `{_STEP}` has the type `{one}`, expected {listed(list(TYPES))}",
+                hint=did_you_mean(one, list(TYPES)) or f"choose from {listed(list(TYPES))}",
+                field="types",
+            )
 
     def apply(value: Any, item: Item) -> Table:  # noqa: ARG001
         given = value if isinstance(value, Table) else Table({k: [v] for k, v in value.items()}, 1, is_row=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import ManifestError
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.tabular.columns import check_missing
 from edge_infer.tasks.tabular.evaluation import evaluate
 from edge_infer.tasks.tabular.expression_tree import check
-from edge_infer.tasks.tabular.table import Table
+from edge_infer.tasks.tabular.table import Table, check_names
 
 if TYPE_CHECKING:
     from typing import Any
@@ -35,10 +34,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
         ManifestError: There is not one expression for each name, one is none, or `nullable` names no column.
     """
     names, trees, nullable = parameters["names"], parameters["expressions"], set(parameters["nullable"])
-    if len(names) != len(trees) or not names or len(set(names)) != len(names):
-        raise ManifestError(f"pipeline: `{_STEP}` needs an expression for each name, and each name once")
-    if unknown := sorted(nullable - set(names)):
-        raise ManifestError(f"pipeline: `{_STEP}` has no column `{unknown[0]}`, which `nullable` names")
+    check_names(_STEP, names, sorted(nullable), expressions=trees)
     needed = [sorted(check(tree, f"pipeline: `{_STEP}` of `{name}`")) for name, tree in zip(names, trees, strict=True)]
 
     def apply(table: Table, item: Item) -> Table:  # noqa: ARG001

@@ -49,6 +49,11 @@ def _has_operators() -> bool:
     return True
 
 
+def _of_texts(word: str, said: str) -> ManifestError:
+    hint = "make numbers of the texts first, by `lookup`"
+    return ManifestError(f"pipeline: `{word}` of an expression {said}", hint=hint, field=word)
+
+
 class _Way(ABC):
     """What both ways of computing have in common: the walk over the parts, and texts."""
 
@@ -78,22 +83,25 @@ class _Way(ABC):
                     values[place] = [None] * self.rows
             return self._texts(word, values, [isinstance(one, list) for one in values[first:]])
         if word == "length":
-            raise ManifestError("pipeline: `length` of an expression takes texts, and is given numbers", field=word)
+            raise ManifestError(
+                "pipeline: `length` of an expression takes texts, and is given numbers",
+                hint="give it a column of the type `string`",
+                field=word,
+            )
         for one in values:
             self._of_numbers(word, one)
         return self.apply(word, values)
 
     def _of_numbers(self, word: str, values: Any) -> Any:
         if isinstance(values, list):
-            raise ManifestError(f"pipeline: `{word}` of an expression takes numbers, and is given texts", field=word)
+            raise _of_texts(word, "takes numbers, and is given texts")
         return values
 
     def _texts(self, word: str, values: list[Any], are_texts: list[bool]) -> Any:
         if word not in _OF_TEXTS or not all(are_texts):
-            raise ManifestError(
-                f"pipeline: `{word}` of an expression is given texts" + (" and numbers" if not all(are_texts) else ""),
-                field=word,
-            )
+            given = "texts" if all(are_texts) else "texts and numbers"
+            kinds = "all numbers or all texts" if word in _OF_TEXTS else "numbers"
+            raise _of_texts(word, f"is given {given}, expected {kinds}")
         if word == "is_null":
             return self.numbers([float(one is None) for one in values[0]])
         if word == "length":
@@ -110,7 +118,12 @@ class _Way(ABC):
 
     def _looked_up(self, asked: Any, keys: list[Any], values: list[Any]) -> Any:
         if isinstance(asked, list) != (bool(keys) and isinstance(keys[0], str)) and keys:
-            raise ManifestError("pipeline: a lookup's keys are texts where its column holds numbers, or the other way")
+            held, other = ("texts", "numbers") if isinstance(asked, list) else ("numbers", "texts")
+            raise ManifestError(
+                f"pipeline: a `lookup` has keys that are {other}, and its column holds {held}",
+                hint=f"write its keys as {held}",
+                field="lookup",
+            )
         if not isinstance(asked, list):
             return self.found_in(keys, values, asked)
         known = dict(zip(keys, values, strict=True))

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import ManifestError, did_you_mean, listed
+from edge_infer.tasks.parameters import shown
 
 if TYPE_CHECKING:
     from typing import Any
@@ -36,18 +37,20 @@ def check(tree: Any, where: str) -> set[str]:
         parts += 1
         if parts > MAX_PARTS or depth > MAX_DEPTH:
             raise ManifestError(
-                f"{where} is too large, expected at most {MAX_PARTS} parts and {MAX_DEPTH} inside one another"
+                f"{where} is too large, expected at most {MAX_PARTS} parts and {MAX_DEPTH} inside one another",
+                hint="compute parts of it as columns of their own first",
             )
         if part is None or _is_number(part):
             continue
         if not isinstance(part, list) or not part or not isinstance(part[0], str):
             raise ManifestError(
-                f"{where} has {_shown(part)}, expected a number, null or a list that begins with a word"
+                f"{where} has {shown(part)}, expected a number, null or a list that begins with a word",
+                hint='["col", "NAME"]',
             )
         word, *given = part
         if word not in _WORDS:
             raise ManifestError(
-                f"{where} has the unknown word {_shown(word)}",
+                f"{where} has the unknown word {shown(word)}",
                 hint=did_you_mean(word, list(_WORDS)) or f"choose from {listed(list(_WORDS))}",
             )
         if word == "col" and _are(given, str, 1):
@@ -61,7 +64,7 @@ def check(tree: Any, where: str) -> set[str]:
         elif word in ("clip", "lookup") and len(given) == 3 and _HAS_RIGHT_REST[word](*given[1:]):
             left.append((given[0], depth + 1))
         elif not (word == "text" and _are(given, str, 1)):
-            raise ManifestError(f"{where}: {_shown(part)} is not what `{word}` takes")
+            raise ManifestError(f"{where}: {shown(part)} is not what `{word}` takes", hint=_form(word), field=word)
     return names
 
 
@@ -90,9 +93,18 @@ def _are(given: list[Any], kind: type, count: int) -> bool:
     return len(given) == count and all(isinstance(one, kind) for one in given)
 
 
+# What the words take that are no operators.
+_FORMS = {
+    "col": '"NAME"',
+    "text": '"TEXT"',
+    "clip": "X, LOW, HIGH",
+    "when": "CONDITION, X, Y",
+    "lookup": 'X, ["a", "b"], [0, 1]',
+}
 _HAS_RIGHT_REST = {"clip": _are_bounds, "lookup": _is_lookup}
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _form(word: str) -> str:
+    """Return how a word is written with what it takes."""
+    parts = _FORMS.get(word) or ("X, Y" if word in BINARY else "X")
+    return f'["{word}", {parts}]'

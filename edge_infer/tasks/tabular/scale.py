@@ -30,7 +30,11 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
     names, means, scales = parameters["columns"], parameters["mean"], parameters["scale"]
     check_lengths(_STEP, names, mean=means, scale=scales)
     if 0 in scales:
-        raise ManifestError("pipeline: `tabular.scale` has a scale of 0", field="scale")
+        raise ManifestError(
+            f"pipeline: `{_STEP}` has the scale 0 for `{names[scales.index(0)]}`, expected another number",
+            hint="write 1 for a column that is always the same",
+            field="scale",
+        )
 
     def apply(table: Table, item: Item) -> Table:  # noqa: ARG001
         for name, mean, scale in zip(names, means, scales, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError, ManifestError
+from edge_infer.errors import InputError, ManifestError, did_you_mean, listed
 from edge_infer.tensors.arrays import has_numpy
 
 if TYPE_CHECKING:
@@ -54,7 +54,12 @@ class Table:
             ManifestError: The table has none of this name.
         """
         if name not in self.columns:
-            raise ManifestError(f"pipeline: `{step}` names the column `{name}`, which `tabular.columns` does not")
+            known = list(self.columns)
+            raise ManifestError(
+                f"pipeline: `{step}` names the column `{name}`, which the steps before it do not",
+                hint=did_you_mean(name, known) or f"choose from {listed(known[:20])}",
+                field=name,
+            )
         return self.columns[name]
 
     def map(self, name: str, step: str, by_numpy: Callable[[Any], Any], plain: Callable[[float], float]) -> None:
@@ -71,7 +76,11 @@ class Table:
         """
         values = self.column(name, step)
         if isinstance(values, list):
-            raise ManifestError(f"pipeline: `{step}` takes numbers, and the column `{name}` holds texts")
+            raise ManifestError(
+                f"pipeline: `{step}` takes numbers, and the column `{name}` holds texts",
+                hint="`tabular.categories` makes numbers of them",
+                field=name,
+            )
         if has_numpy():
             import numpy as np
 
@@ -89,5 +98,49 @@ def check_lengths(step: str, columns: Sequence[str], **parameters: Sequence[floa
     for name, values in parameters.items():
         if len(values) != len(columns):
             raise ManifestError(
-                f"pipeline: `{step}` has {len(columns)} `columns` and {len(values)} numbers in `{name}`", field=name
+                f"pipeline: `{step}` has {len(columns)} `columns` and {len(values)} numbers in `{name}`, expected one "
+                "for each",
+                hint=f"write {len(columns)} numbers in `{name}`",
+                field=name,
             )
+
+
+def check_names(step: str, names: Sequence[str], nullable: Sequence[str], **parameters: Sequence[Any]) -> None:
+    """Check that a step names each of its columns once, and has one of each parameter for it.
+
+    Args:
+        step: The step, for errors.
+        names: Its columns.
+        nullable: Those of them that may hold missing values.
+        **parameters: The lists that go with the names.
+
+    Raises:
+        ManifestError: A name is there twice, a list has another length, or `nullable` names no column.
+    """
+    again = twice(names)
+    for name, values in parameters.items():
+        if len(values) != len(names) or not names or again is not None:
+            found = f"{len(names)} `names` and {len(values)} `{name}`" if again is None else f"the name `{again}` twice"
+            raise ManifestError(
+                f"pipeline: `{step}` has {found}, expected each name once, and one of `{name}` for it",
+                hint=f"write as many `{name}` as `names`" if again is None else "leave one of them out",
+                field="names",
+            )
+    known = set(names)
+    for one in nullable:
+        if one not in known:
+            raise ManifestError(
+                f"pipeline: `{step}` has no column `{one}`, which `nullable` names",
+                hint=did_you_mean(one, list(names)) or f'leave "{one}" out of "nullable"',
+                field="nullable",
+            )
+
+
+def twice(values: Sequence[str | float]) -> str | float | None:
+    """Return the first value that is there before; None where each is there once."""
+    seen: set[str | float] = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None

@@ -32,13 +32,19 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
     """
     spec = place.spec()
     if spec.dtype not in _CODES:
-        raise ManifestError(f"pipeline: `tabular.tensor` makes float32 or float64, and input `{spec}` is not")
+        raise ManifestError(
+            f"pipeline: `tabular.tensor` makes float32 or float64, and input `{spec}` is not",
+            hint="convert a model that takes float32",
+        )
     code = _CODES[spec.dtype]
 
     def apply(table: Table, item: Item) -> Tensor:  # noqa: ARG001
         width = spec.shape[-1] if spec.shape else 0
         if isinstance(width, int) and width != len(table.columns):
-            raise ManifestError(f"pipeline: input `{spec}` has {width} columns, and the steps {len(table.columns)}")
+            raise ManifestError(
+                f"pipeline: input `{spec}` has {width} columns, and the steps {len(table.columns)}",
+                hint=f"name {width} columns in `tabular.columns`",
+            )
         for name, values in table.columns.items():
             if isinstance(values, list):
                 raise ManifestError(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import ManifestError
-from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.parameters import Parameter, shown
 from edge_infer.tensors import elements
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
@@ -33,7 +34,12 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     try:
         tensor = Tensor(elements.pack([kind(value) for value in values], spec.dtype), spec.dtype, shape)
     except ValueError as error:
-        raise ManifestError(f"pipeline: `tensor.constant` does not fit input `{spec}`: {error}") from error
+        raise ManifestError(
+            f"pipeline: `tensor.constant` has the values {shown(values)}, expected {prod(shape)} numbers that "
+            f"{spec.dtype} holds, for input `{spec}`",
+            hint=f"write {prod(shape)} of them in `values`",
+            field="values",
+        ) from error
 
     def apply(value: Any, item: Item) -> Tensor:  # noqa: ARG001
         return tensor

@@ -30,7 +30,10 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     """
     spec = place.spec()
     if spec.dtype not in _RANGES:
-        raise ManifestError(f"pipeline: `tensor.quantize` makes int8, uint8 or int16, and input `{spec}` is not")
+        raise ManifestError(
+            f"pipeline: `tensor.quantize` makes int8, uint8 or int16, and input `{spec}` is not",
+            hint="leave the step out: the one before it makes floats",
+        )
     return _Quantize(spec, parameters["scale"], parameters["zero_point"])
 
 

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, ManifestError
-from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.parameters import Parameter, shown
 from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
     fits = all(float(dim).is_integer() and 1 <= dim <= _MAX_DIM for dim in shape)
     if not fits or not 1 <= len(shape) <= _MAX_RANK:
         raise ManifestError(
-            f"pipeline: the `shape` of `tensor.reshape` is {shape}, expected 1 to {_MAX_RANK} whole numbers from 1 on"
+            f"pipeline: the `shape` of `tensor.reshape` is {shown(shape)}, expected 1 to {_MAX_RANK} whole numbers "
+            f"from 1 to {_MAX_DIM}",
+            hint='"shape": [3, 224, 224], without the batch',
+            field="shape",
         )
     wanted = tuple(int(dim) for dim in shape)
 

@@ -80,12 +80,15 @@ class Padding:
 
 def _check_number(name: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"`{name}` must be a whole number from {least} to {most}, not {value!r}", got=repr(value))
+        near = min(max(value, least), most) if isinstance(value, int) else least
+        message = f"`{name}` must be a whole number from {least} to {most}, not {value!r}"
+        raise InputError(message, hint=f"{name}={near}", got=repr(value))
 
 
 def _check_word(name: str, value: str, words: tuple[str, ...]) -> None:
     if value not in words:
-        raise InputError(f"`{name}` must be one of {listed(list(words))}, not {value!r}", got=repr(value))
+        message = f"`{name}` must be one of {listed(list(words))}, not {value!r}"
+        raise InputError(message, hint=f'{name}="{words[0]}"', got=repr(value))
 
 
 def read_truncation(part: Part | None) -> Truncation | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError, ManifestError, listed
+from edge_infer.errors import InputError, ManifestError, did_you_mean, listed
 from edge_infer.tasks.item import Item
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.text.length import Padding, Truncation, pad
@@ -115,7 +115,9 @@ def prepare(parameters: dict[str, Any], place: Place) -> Tokenize:
     for what in parameters["tensors"]:
         if what not in _TENSORS:
             raise ManifestError(
-                f"pipeline: `text.tokenize` makes no `{what}`, expected {listed(list(_TENSORS))}", field=what
+                f"pipeline: `text.tokenize` makes no `{what}`, expected {listed(list(_TENSORS))}",
+                hint=did_you_mean(what, list(_TENSORS)) or f'leave "{what}" out of "tensors"',
+                field=what,
             )
     specs = {what: place.inputs[name] for what, name in parameters["tensors"].items() if name in place.inputs}
     if "ids" not in specs:

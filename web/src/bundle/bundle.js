@@ -58,7 +58,7 @@ function fileOf({ protocol, pathname, hash }) {
 /**
  * Fetch what a session needs.
  *
- * @param {string} url The address of a bundle, or of a bare `.onnx`, `.ort`, `.tflite` or compiled `.wasm` file, which is not kept.
+ * @param {string} url The address of a bundle, or of a bare `.onnx`, `.ort`, `.tflite` or compiled `.wasm` file.
  * @param {FetchOptions} [options]
  * @returns {Promise<FetchedBundle>}
  * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
@@ -67,17 +67,16 @@ export async function fetchBundle(url, options = {}) {
   const { variant, backend, formats, precisions, onManifest, onChosen, onProgress, signal, apiKey, store, measured, readsInPlace, withExamples } = options;
   refuseHub(url);
   const place = new URL(url, globalThis.location?.href);
-  const hint = NO_BUNDLE;
   const ending = BARE.exec(fileOf(place))?.[1];
   if (ending) {
     const format = BARE_FORMATS[ending];
     const bare = { id: `${format}/model`, format, precision: "", file: fileOf(place).split(/[/#]/).pop() ?? "" };
     checkFormat(bare.file, format, backend);
     onChosen?.(bare);
-    const model = await downloadBytes(place, { phase: "model", onProgress, hint, headers: keyHeader(apiKey), signal });
+    const { bytes: model, ...whence } = await fetchBare(place, { onProgress, signal, apiKey, store });
     const name = bare.file.replace(/\.[a-z]+$/, "");
-    const facts = { labels: [], isKept: false, isOffline: false, why: "rule: it is the only one", read: readNothing(bare.file) };
-    return { name, revision: await sha256(model), variant: bare, model, ...facts };
+    const facts = { labels: [], why: "rule: it is the only one", read: readNothing(bare.file) };
+    return { name, revision: await sha256(model), variant: bare, model, ...whence, ...facts };
   }
   const { manifest, bytes, revision, isOffline } = await openBundle(url, { signal, apiKey, store });
   onManifest?.(manifest);
@@ -95,6 +94,24 @@ export async function fetchBundle(url, options = {}) {
   /** @type {Reader} */
   const readMore = async (path, signal) => (path === MANIFEST ? bytes : (await fetchFile(place, manifest, path, { signal, apiKey, store })).bytes);
   return { ...content, revision, isOffline, why, read: readMore };
+}
+
+/**
+ * Fetch a file that no manifest lists: a bare model, or what stands beside the model in a folder of the Hub. It is kept
+ * where its server tells the version of it.
+ *
+ * @param {URL} place
+ * @param {Pick<FetchOptions, "onProgress" | "signal" | "apiKey" | "store">} options
+ * @returns {Promise<{bytes: Uint8Array<ArrayBuffer>, isKept: boolean, isOffline: boolean}>}
+ * @throws {InferError} `fetch_error`.
+ */
+export async function fetchBare(place, { onProgress, signal, apiKey, store }) {
+  const options = /** @type {const} */ ({ phase: "model", onProgress, hint: NO_BUNDLE, headers: keyHeader(apiKey), signal });
+  if (store && store.kind !== "memory" && /^https?:$/.test(place.protocol)) {
+    const { taggedFile } = await import("../cache/tagged-file.js");
+    return taggedFile(store, place, options);
+  }
+  return { bytes: await downloadBytes(place, options), isKept: false, isOffline: false };
 }
 
 /** @param {string} file @returns {Reader} Of a bare model. */

@@ -15,7 +15,7 @@ import { goodBytes, transfer } from "../fetch/transfer.js";
 /** @typedef {{size: number, used: number, model: string}} Known A file's size in bytes, when it was used, and for what. */
 /**
  * @typedef {object} Kept
- * @property {string} model The name of the bundle that it belongs to; of a model of a store, its address.
+ * @property {string} model The name of the bundle that it belongs to; of a model of a store, and of a file that no manifest lists, the address.
  * @property {number} bytes How many of its bytes are kept: fewer than it has where the download was cut, or the room was too small.
  * @property {string} used When it was last loaded, as ISO 8601.
  */
@@ -118,6 +118,21 @@ export class Store {
     const file = entry.path.split("/").pop() ?? "";
     if (found.isKept) options.onProgress?.({ phase: "model", file, loaded: entry.size, total: entry.size, cached: true });
     return { bytes: found.file, isKept: found.isKept };
+  }
+
+  /**
+   * Keep a file that has arrived, where there is room for it.
+   *
+   * @param {FileEntry} entry
+   * @param {Uint8Array<ArrayBuffer>} bytes
+   * @param {string} model
+   */
+  async put(entry, bytes, model) {
+    await locked(`${LOCK}/${entry.sha256}`, undefined, async () => {
+      if (!(await this.makeRoom(entry, entry.size))) return;
+      await this.note(entry, model);
+      if ((await this.place.size(entry.sha256)) !== entry.size) await this.write(entry, 0, bytes);
+    });
   }
 
   /**

@@ -1,6 +1,6 @@
 /** Hold engines and models, and answer what sessions ask: in a worker, or on the thread that asks. */
 
-import { fetchBundle, openBundle } from "../bundle/bundle.js";
+import { fetchBare, fetchBundle, openBundle } from "../bundle/bundle.js";
 import { decide, runnable } from "../bundle/selection.js";
 import { startEngine } from "../engines/open.js";
 import { InferError } from "../errors.js";
@@ -77,6 +77,11 @@ export async function handle(request, signal, onProgress) {
     }
     case "read":
       return [await sessionOf(request.session).read(request.path, signal), []];
+    case "file": {
+      const { url, keep, apiKey } = request;
+      const found = await fetchBare(new URL(url), { signal, apiKey, store: keep ? await ownStore() : undefined });
+      return [found, [found.bytes.buffer]];
+    }
     case "memory": {
       const { session, opener } = sessionOf(request.session);
       return [opener.memory?.(session) ?? null, []];

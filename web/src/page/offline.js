@@ -21,6 +21,8 @@ import { InferError } from "../errors.js";
 // What a page asks for as it runs is data, such as models, which have a store of their own.
 const DATA = ["fetch", "xmlhttprequest", "beacon"];
 const FOLDERS = ["src/", "vendor/", "wheels/"];
+/** The ends of the names of the archives of Python's rooms, those of the start and the others. */
+const [FIRST_ROOMS, LATER_ROOMS] = ["-page.tar", "-page-later.tar"];
 /** The address of our service worker. */
 const OWN = new URL("../service-worker.js", import.meta.url).href;
 // A service worker says at once that it has heard.
@@ -53,11 +55,16 @@ export async function keepOffline({ files = [], script }, root) {
   }
   // A worker that ends meanwhile has told of what it fetched before.
   await Promise.all([...openWorkers].map((worker) => worker.request({ kind: "resources" }).catch(() => {})));
+  /** What is kept where the server has it. @type {string[]} */
+  const later = [];
   for (const url of workerResources) {
-    if (folders.some((folder) => url.startsWith(folder))) addresses.add(url);
+    if (!folders.some((folder) => url.startsWith(folder))) continue;
+    addresses.add(url);
+    // Python fetches its other rooms when it first imports one of them.
+    if (url.endsWith(FIRST_ROOMS)) later.push(url.replace(FIRST_ROOMS, LATER_ROOMS));
   }
   const versions = new URL("vendor/versions.json", root).href;
-  const count = await ask(await activated(registration), { kind: "keep", page, addresses: [...addresses], versions });
+  const count = await ask(await activated(registration), { kind: "keep", page, addresses: [...addresses], later, versions });
   return { isKept: true, ...count, why: "" };
 }
 

@@ -77,6 +77,7 @@
 /** @typedef {{kind: "abort", target: number}} AbortRequest Give up the request of that id; it is not answered itself. */
 /** @typedef {{kind: "run", session: number, inputs: Record<string, unknown>, outputs?: string[]}} RunRequest The engine's session checks the inputs. */
 /** @typedef {{kind: "read", session: number, path: string}} ReadRequest Answered by the bytes of a file of the bundle. */
+/** @typedef {{kind: "file", url: string, keep: boolean, apiKey?: string}} FileRequest Answered by the bytes of a file that no manifest lists, and whence they are. */
 /** @typedef {{kind: "memory", session: number}} MemoryRequest Answered by bytes, or null where they are not known. */
 /** @typedef {{kind: "fork", session: number}} ForkRequest Answered by the number of a second session, whose hidden state stays from run to run. */
 /** @typedef {{kind: "close", session: number}} CloseRequest Its forks are closed with it. */
@@ -88,7 +89,7 @@
 /** @typedef {{kind: "image", root: string}} ImageRequest Keep an image of a Python that has just started; answered by whether one is kept. */
 /** @typedef {{kind: "resources"}} ResourcesRequest Answered once the worker has told what it fetched. */
 /** @typedef {OpenRequest | SwapRequest | RunRequest | ReadRequest | ForkRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest
- *   | SurveyRequest | CheckRequest | TimeRequest | RememberRequest | MemoryRequest} SessionRequest */
+ *   | SurveyRequest | CheckRequest | TimeRequest | RememberRequest | MemoryRequest | FileRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {import("../generation/requests.js").GenerationRequest} GenerationRequest */
 /** @typedef {import("../generation/sequence-requests.js").SequenceRequest} SequenceRequest */

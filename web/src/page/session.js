@@ -43,6 +43,21 @@ export function leave(used) {
   client = undefined;
 }
 
+/**
+ * @template T
+ * @param {(client: Client) => Promise<T>} work What is asked of the worker; it stays for the sessions that are opened meanwhile.
+ * @param {string} [root] As of `enter`.
+ * @returns {Promise<T>}
+ */
+export async function withWorker(work, root) {
+  const used = enter(root);
+  try {
+    return await work(used);
+  } finally {
+    leave(used);
+  }
+}
+
 /** @param {Opened} opened @param {Update} update @returns {Opened} */
 export function withUpdate(opened, update) {
   const notices = update.note ? [...opened.report.notices, update.note] : opened.report.notices;

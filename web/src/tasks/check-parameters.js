@@ -1,7 +1,7 @@
 /** The check of a step's parameters. The same refusals as `edge_infer.tasks.parameters`. */
 
 import { InferError } from "../errors.js";
-import { didYouMean, listed } from "./words.js";
+import { didYouMean, listed, shown } from "./words.js";
 
 /** @typedef {import("./parameters.js").Declared} Declared */
 
@@ -18,6 +18,18 @@ const WORDS = {
   lists: "an object of lists of texts or numbers",
   expressions: "a list of expressions",
 };
+/** Values as they are typed; words in capitals stand for what only the author knows. */
+const EXAMPLES = {
+  whole: "NUMBER",
+  real: "NUMBER",
+  flag: "true",
+  text: '"TEXT"',
+  numbers: "[NUMBER, NUMBER]",
+  names: '{"NAME": "TEXT"}',
+  texts: '["TEXT", "TEXT"]',
+  lists: '{"NAME": ["TEXT", "TEXT"]}',
+  expressions: '[["col", "NAME"]]',
+};
 
 /**
  * @param {Record<string, unknown>} given
@@ -31,7 +43,7 @@ export function checked(given, declared, where) {
   for (const name of Object.keys(given)) {
     if (Object.hasOwn(declared, name)) continue;
     throw new InferError(`${where} has no parameter \`${name}\``, "manifest_error", {
-      hint: didYouMean(name, known) || `its parameters are ${listed(known)}`,
+      hint: didYouMean(name, known) || (known.length ? `its parameters are ${listed(known)}` : "leave it out: it has none"),
       details: { field: name },
     });
   }
@@ -39,10 +51,11 @@ export function checked(given, declared, where) {
   const found = {};
   for (const [name, one] of Object.entries(declared)) {
     if (Object.hasOwn(given, name)) {
-      checkValue(one, given[name], `${where}: \`${name}\``);
+      checkValue(one, name, given[name], `${where}: `);
       found[name] = given[name];
     } else if (!("default" in one)) {
-      throw new InferError(`${where} lacks \`${name}\`, expected ${expected(one)}`, "manifest_error", { details: { field: name } });
+      const hint = `write "${name}": ${example(one)}`;
+      throw new InferError(`${where} lacks \`${name}\`, expected ${expected(one)}`, "manifest_error", { hint, details: { field: name } });
     } else {
       found[name] = one.default;
     }
@@ -52,16 +65,30 @@ export function checked(given, declared, where) {
 
 /**
  * @param {Declared} declared
+ * @param {string} name The parameter's, for the error.
  * @param {unknown} value
- * @param {string} where
+ * @param {string} [where] What stands before the name in the error.
  * @param {string} [code] Of the error.
  * @throws {InferError} It is of another kind, or out of range.
  */
-export function checkValue(declared, value, where, code = "manifest_error") {
+export function checkValue(declared, name, value, where = "", code = "manifest_error") {
   if ((value === null && declared.default === null) || fits(declared, value)) return;
-  const text = JSON.stringify(value) ?? String(value);
-  const shown = text.length <= 60 ? text : `${text.slice(0, 57)}...`;
-  throw new InferError(`${where} is ${shown}, expected ${expected(declared)}`, code, { details: { got: value } });
+  const near = typeof value === "string" && didYouMean(value, declared.choices ?? []);
+  throw new InferError(`${where}\`${name}\` is ${shown(value)}, expected ${expected(declared)}`, code, {
+    hint: near || `write "${name}": ${example(declared, value)}`,
+    details: { field: name, got: value },
+  });
+}
+
+/** @param {Declared} declared @param {unknown} [value] @returns {string} What may stand in its place: the limit that it is beyond, else the default. */
+function example({ kind, choices = [], length, low = -Infinity, high = Infinity, default: usual }, value) {
+  if (["whole", "real"].includes(kind) && typeof value === "number") {
+    if (value < low) return shown(low);
+    if (value > high) return shown(high);
+  }
+  if (usual !== undefined && usual !== null) return shown(usual, 1000);
+  if (kind === "choice") return shown(choices[0]);
+  return length === undefined ? EXAMPLES[kind] : `[${Array(length).fill("NUMBER").join(", ")}]`;
 }
 
 /** @param {Declared} declared @returns {string} What a value must be, in words. */

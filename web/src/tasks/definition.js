@@ -4,6 +4,7 @@ import { InferError } from "../errors.js";
 import { isObject } from "./check-parameters.js";
 import { getTask } from "./registry.js";
 import { checkFlow, readStep } from "./steps.js";
+import { shown } from "./words.js";
 
 /** @typedef {import("./steps.js").Step} Step */
 /**
@@ -20,6 +21,11 @@ export const VERSION = 1;
 /** A chain that makes all inputs of the model at once, such as the tokens of a text. */
 export const ALL_INPUTS = "*";
 const MAX_STEPS = 64;
+/** A chain that can be typed in the place of none, by what it begins with. */
+const BEGINNINGS = {
+  raw: '[{"step": "image.decode"}, {"step": "image.to_tensor"}]',
+  outputs: '[{"step": "post.tensor"}]',
+};
 
 /**
  * @param {Record<string, any>} manifest
@@ -45,7 +51,10 @@ export function definitionOf({ name, task, pipeline }) {
  *   `input_error`: there is no such task.
  */
 export function readDefinition(task, document) {
-  if (typeof task !== "string" || !isObject(document)) throw wrong("manifest: `task` is a text, and `pipeline` an object");
+  if (typeof task !== "string" || !isObject(document)) {
+    const hint = "edge-infer convert MODEL --task image-classification -o model.bundle";
+    throw wrong(`manifest: \`task\` is ${shown(task)}, and \`pipeline\` ${shown(document)}, expected a text and an object`, hint);
+  }
   getTask(task);
   const { version, inputs, outputs, source = "", vectors = null } = document;
   if (version !== VERSION) {
@@ -55,10 +64,12 @@ export function readDefinition(task, document) {
     });
   }
   if (!isObject(inputs) || Object.keys(inputs).length === 0) {
-    throw wrong("pipeline: `inputs` is not an object of steps, expected the model's inputs by name");
+    const hint = `"inputs": {"NAME": ${BEGINNINGS.raw}}`;
+    throw wrong(`pipeline: \`inputs\` is ${shown(inputs ?? null)}, expected an object of lists of steps, by the model's inputs`, hint, "inputs");
   }
-  if (typeof source !== "string" || (vectors !== null && typeof vectors !== "string")) {
-    throw wrong("pipeline: `source` and `vectors` are texts");
+  if (typeof source !== "string") throw wrong(`pipeline: \`source\` is ${shown(source)}, expected a text`, 'leave "source" out', "source");
+  if (vectors !== null && typeof vectors !== "string") {
+    throw wrong(`pipeline: \`vectors\` is ${shown(vectors)}, expected a text`, 'leave "vectors" out', "vectors");
   }
   const chains = Object.entries(inputs).map(([name, steps]) => {
     const ends = name === ALL_INPUTS ? ["tensors"] : ["tensor", "frames"];
@@ -79,17 +90,18 @@ export function argumentsOf(definition) {
   return new Set(declared.filter(([, one]) => one.argument).map(([name]) => name));
 }
 
-/** @param {unknown} steps @param {string} begins @param {string[]} ends @param {string} where @returns {Step[]} */
+/** @param {unknown} steps @param {"raw" | "outputs"} begins @param {string[]} ends @param {string} where @returns {Step[]} */
 function chain(steps, begins, ends, where) {
   if (!Array.isArray(steps) || steps.length < 1 || steps.length > MAX_STEPS) {
-    throw wrong(`${where} is not a list of 1 to ${MAX_STEPS} steps`);
+    const found = Array.isArray(steps) ? `a list of ${steps.length} steps` : shown(steps ?? null);
+    throw wrong(`${where} is ${found}, expected a list of 1 to ${MAX_STEPS} steps`, `write ${BEGINNINGS[begins]}`);
   }
   const found = steps.map((step, i) => readStep(step, `${where}[${i}]`));
   checkFlow(found, begins, ends, where);
   return found;
 }
 
-/** @param {string} message */
-function wrong(message) {
-  return new InferError(message, "manifest_error");
+/** @param {string} message @param {string} hint @param {string} [field] */
+function wrong(message, hint, field) {
+  return new InferError(message, "manifest_error", { hint, details: field === undefined ? {} : { field } });
 }

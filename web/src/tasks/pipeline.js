@@ -151,7 +151,7 @@ class Work {
         });
       }
       for (const step of chainsOf(this.definition).flat()) {
-        if (value !== null && step.declared[name]?.argument) checkValue(step.declared[name], value, `\`${name}\``, "input_error");
+        if (value !== null && step.declared[name]?.argument) checkValue(step.declared[name], name, value, "", "input_error");
       }
     }
   }

@@ -1,8 +1,7 @@
 /** What a bundle and its model offer to the steps of a pipeline. */
 
 import { InferError } from "../errors.js";
-import { shapeText } from "../tensors.js";
-import { listed } from "./words.js";
+import { didYouMean, listed } from "./words.js";
 
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../tensors.js").Tensor} Tensor */
@@ -50,11 +49,7 @@ export class Place {
   spec() {
     const found = this.inputs.get(this.input);
     if (found) return found;
-    throw new InferError(
-      `pipeline: the model has no input \`${this.input}\`; its inputs are ${listed([...this.inputs.keys()])}`,
-      "manifest_error",
-      { details: { field: this.input } },
-    );
+    throw noInput(this.input, [...this.inputs.keys()]);
   }
 
   /**
@@ -103,7 +98,15 @@ export class Place {
   }
 }
 
+/** @param {string} name @param {string[]} known @returns {InferError} The error of steps for an input that the model does not have. */
+export function noInput(name, known) {
+  return new InferError(`pipeline: the model has no input \`${name}\`; its inputs are ${listed(known)}`, "manifest_error", {
+    hint: didYouMean(name, known) || `"inputs": {"${known[0] ?? "NAME"}": [...]}`,
+    details: { field: name },
+  });
+}
+
 /** @param {TensorSpec} spec @returns {string} The spec as errors show it. */
 export function specText({ name, dtype, shape }) {
-  return `${name}: ${dtype}${shapeText(shape)}`;
+  return `${name}: ${dtype}[${shape.join(", ")}]`;
 }

@@ -4,7 +4,7 @@ import { InferError } from "../errors.js";
 import { batched, rowOf } from "./batching.js";
 import { ALL_INPUTS } from "./definition.js";
 import { Item } from "./item.js";
-import { Place } from "./place.js";
+import { Place, noInput } from "./place.js";
 import { beginnings } from "./shared.js";
 import { prepareChain } from "./steps.js";
 import { joined } from "./values.js";
@@ -65,9 +65,7 @@ export class PreparedSteps {
     const before = [];
     for (const [name, steps] of Object.entries(definition.inputs)) {
       if (name !== ALL_INPUTS && !known.includes(name)) {
-        throw new InferError(`pipeline: the model has no input \`${name}\`; its inputs are ${listed(known)}`, "manifest_error", {
-          details: { field: name },
-        });
+        throw noInput(name, known);
       }
       const here = place(name === ALL_INPUTS ? "" : name);
       before.push(prepareChain(steps, here).then((made) => [name, made]));
@@ -79,7 +77,10 @@ export class PreparedSteps {
     first.catch(() => {}); // told where it is awaited
     const missing = known.filter((name) => !(name in definition.inputs) && !states.has(name));
     if (missing.length && !(ALL_INPUTS in definition.inputs)) {
-      throw new InferError(`pipeline: nothing makes the model's input ${listed(missing)}`, "manifest_error", { details: { field: missing[0] } });
+      throw new InferError(`pipeline: nothing makes the model's input ${listed(missing)}, expected steps for each`, "manifest_error", {
+        hint: `"inputs": {"${missing[0]}": [...]}`,
+        details: { field: missing[0] },
+      });
     }
     const all = place("");
     const after = prepareChain(definition.outputs, all);

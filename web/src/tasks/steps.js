@@ -9,7 +9,7 @@
 import { InferError } from "../errors.js";
 import { checked, isObject } from "./check-parameters.js";
 import { FLOWS, PARAMETERS } from "./parameters.js";
-import { didYouMean, listed } from "./words.js";
+import { didYouMean, listed, shown } from "./words.js";
 
 /** @typedef {import("./item.js").Apply} Apply */
 /** @typedef {import("./place.js").Place} Place */
@@ -89,7 +89,8 @@ const MODULES = {
  */
 export function readStep(entry, where) {
   if (!isObject(entry) || typeof entry.step !== "string") {
-    throw new InferError(`${where} has no step's name, expected an object such as {"step": "image.decode"}`, "manifest_error");
+    const hint = '{"step": "image.decode"}';
+    throw new InferError(`${where} is ${shown(entry ?? null)}, expected an object with the name of a step`, "manifest_error", { hint });
   }
   const { step: name, ...given } = entry;
   const known = Object.keys(PARAMETERS);
@@ -117,12 +118,24 @@ export function checkFlow(steps, begins, ends, where) {
   for (const { name } of steps) {
     const { takes, gives } = FLOWS[name];
     if (!takes.includes(given)) {
-      throw new InferError(`${where}: \`${name}\` takes ${takes.join(" or ")}, and ${before} gives ${given}`, "manifest_error", { details: { field: name } });
+      throw new InferError(`${where}: \`${name}\` takes ${takes.join(" or ")}, and ${before} gives ${given}`, "manifest_error", {
+        hint: `put before it ${bridges(given, takes)}`,
+        details: { field: name },
+      });
     }
     [given, before] = [gives, `\`${name}\``];
   }
   if (ends.includes(given)) return;
-  throw new InferError(`${where} ends with ${before}, which gives ${given}, expected ${ends.join(" or ")}`, "manifest_error");
+  throw new InferError(`${where} ends with ${before}, which gives ${given}, expected ${ends.join(" or ")}`, "manifest_error", {
+    hint: `put behind it ${bridges(given, ends)}`,
+  });
+}
+
+/** @param {string} given @param {string[]} wanted @returns {string} The steps that lead to one of the kinds wanted, in words. */
+function bridges(given, wanted) {
+  const giving = Object.keys(FLOWS).filter((name) => wanted.includes(FLOWS[name].gives));
+  const fitting = giving.filter((name) => FLOWS[name].takes.includes(given));
+  return fitting.length ? `one of ${listed(fitting)}` : `what leads to one of ${listed(giving)}`;
 }
 
 /**

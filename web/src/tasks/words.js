@@ -8,6 +8,12 @@ export function listed(words) {
   return words.length ? words.map((word) => `\`${word}\``).join(", ") : "nothing";
 }
 
+/** @param {unknown} value @param {number} [most] @returns {string} The value as JSON, cut to a number of characters. */
+export function shown(value, most = 60) {
+  const text = typeof value === "number" || typeof value === "bigint" ? String(value) : (JSON.stringify(value) ?? String(value));
+  return text.length <= most ? text : `${text.slice(0, most - 3)}...`;
+}
+
 /**
  * @param {string} word
  * @param {readonly string[]} choices

@@ -25,6 +25,7 @@ export function prepare({ unit, ...settings }) {
     throw new InferError(
       `pipeline: \`audio.micro_features\` has bands from ${low} to ${high} Hz, expected them to rise and to end at ${rate / 2} at most`,
       "manifest_error",
+      { hint: `"low_hz": 125, "high_hz": ${Math.min(7500, rate / 2)}`, details: { field: "high_hz" } },
     );
   }
   return (/** @type {Sound} */ sound) => {

@@ -3,6 +3,7 @@
 import { InferError } from "../../errors.js";
 import { specText } from "../place.js";
 import { floats, packed } from "../values.js";
+import { shown } from "../words.js";
 import { isChannelsFirst, laidOut, shapeOf } from "./layout.js";
 
 /** @typedef {import("./image.js").Image} Image */
@@ -24,7 +25,12 @@ export function prepare({ scale, mean, std, layout }, place) {
     });
   }
   if (mean.length !== std.length || mean.length === 0 || std.includes(0)) {
-    throw new InferError("pipeline: `mean` and `std` need as many numbers as the image has channels, no `std` 0", "manifest_error");
+    const given = `the \`mean\` ${shown(mean)} and the \`std\` ${shown(std)}`;
+    throw new InferError(
+      `pipeline: \`image.rescale_normalize\` has ${given}, expected a number for each channel in both, and no \`std\` 0`,
+      "manifest_error",
+      { hint: '"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]', details: { field: "std" } },
+    );
   }
   const channelsFirst = isChannelsFirst(layout, spec);
   const tables = mean.map((_, i) => Float32Array.from({ length: 256 }, (_, level) => (level * scale - mean[i]) / std[i]));

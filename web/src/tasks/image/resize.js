@@ -2,6 +2,7 @@
 
 import { InferError } from "../../errors.js";
 import { roundEven } from "../values.js";
+import { listed } from "../words.js";
 import { resized } from "./resampling.js";
 
 /** @typedef {import("./image.js").Image} Image */
@@ -22,10 +23,16 @@ const MAX_SIDE = 16_384;
 export function prepare({ width, height, shortest, longest, multiple, filter, order }) {
   const isExact = width !== null && height !== null;
   if (isExact === (shortest !== null || longest !== null) || (width === null) !== (height === null)) {
-    throw new InferError("pipeline: `image.resize` takes `width` and `height`, or `shortest` and/or `longest`", "manifest_error");
+    const given = listed(Object.entries({ width, height, shortest, longest }).flatMap(([name, value]) => (value === null ? [] : [name])));
+    throw new InferError(`pipeline: \`image.resize\` is given ${given}, expected \`width\` and \`height\`, or \`shortest\` and/or \`longest\``, "manifest_error", {
+      hint: '{"step": "image.resize", "width": 224, "height": 224}',
+    });
   }
   if (multiple !== null && !isExact) {
-    throw new InferError("pipeline: `multiple` of `image.resize` goes with `width` and `height`", "manifest_error");
+    throw new InferError("pipeline: `image.resize` has `multiple` without `width` and `height`, expected all three or no `multiple`", "manifest_error", {
+      hint: `"width": 384, "height": 384, "multiple": ${multiple}`,
+      details: { field: "multiple" },
+    });
   }
   return (/** @type {Image} */ image, item) => {
     const exact = isExact && multiple !== null ? multiples(image, width, height, multiple) : [width ?? 0, height ?? 0];

@@ -18,7 +18,9 @@ export function prepare({ layout }, place) {
   const spec = place.spec();
   const array = { uint8: Uint8Array, int8: Int8Array, float32: Float32Array }[/** @type {string} */ (spec.dtype)];
   if (!array) {
-    throw new InferError(`pipeline: \`image.to_tensor\` makes uint8, int8 or float32, and input \`${specText(spec)}\` is not`, "manifest_error");
+    throw new InferError(`pipeline: \`image.to_tensor\` makes uint8, int8 or float32, and input \`${specText(spec)}\` is not`, "manifest_error", {
+      hint: "image.rescale_normalize makes float16, tensor.quantize behind it int16",
+    });
   }
   const channelsFirst = isChannelsFirst(layout, spec);
   const middle = spec.dtype === "int8" ? 128 : 0;

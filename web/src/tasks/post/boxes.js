@@ -1,7 +1,7 @@
 /** The step `post.boxes`: what a detector gives, in the many forms they have, to detections. */
 
 import { InferError } from "../../errors.js";
-import { listed } from "../words.js";
+import { didYouMean, listed } from "../words.js";
 import { Detector, FORMATS, classesOf } from "./box-formats.js";
 
 /** @typedef {import("../../tensors.js").Tensor} Tensor */
@@ -21,7 +21,10 @@ export function prepare(parameters, place) {
   const known = [...needs, ...byStride];
   const unknown = Object.keys(names).find((what) => !known.includes(what));
   if (unknown !== undefined) {
-    throw new InferError(`pipeline: this format of \`post.boxes\` reads no \`${unknown}\`, expected ${listed(known)}`, "manifest_error");
+    throw new InferError(`pipeline: \`post.boxes\` of the format \`${parameters.format}\` reads no \`${unknown}\`, expected ${listed(known)}`, "manifest_error", {
+      hint: didYouMean(unknown, known) || `leave "${unknown}" out of "tensors"`,
+      details: { field: unknown },
+    });
   }
   for (const what of needs) {
     if (!(what in names) && needs.length > 1) {

@@ -2,7 +2,10 @@
 
 import { InferError } from "../../errors.js";
 import { rows } from "../values.js";
+import { didYouMean } from "../words.js";
 import { reader } from "./outputs.js";
+
+const HINT = "take the vocab.json of the same model";
 
 /**
  * Reads scores [1, frames, vocabulary] and gives `{text}`, by the best path, as transformers' `Wav2Vec2CTCTokenizer` does.
@@ -14,15 +17,19 @@ import { reader } from "./outputs.js";
 export async function prepare({ tensor, file, blank, delimiter, special, lowers }, place) {
   const read = reader(tensor, place, "post.ctc");
   const tokens = readTokens(await place.read(file), file);
-  if (!tokens.includes(blank)) throw new InferError(`\`${file}\` has no token \`${blank}\``, "manifest_error");
+  if (!tokens.includes(blank)) {
+    throw new InferError(`\`${file}\` has no token \`${blank}\`, expected the one that the model gives between letters`, "manifest_error", {
+      hint: didYouMean(blank, tokens) || '"blank": "TOKEN"',
+      details: { field: "blank" },
+    });
+  }
   const silent = new Set([blank, ...special]);
   return (value) => {
     let text = "";
     let before = -1;
     for (const row of rows(read(value))) {
       if (row.length > tokens.length) {
-        const hint = "take the vocab.json of the same model";
-        throw new InferError(`the model has ${row.length} tokens, and \`${file}\` ${tokens.length}`, "input_error", { hint });
+        throw new InferError(`the model has ${row.length} tokens, and \`${file}\` ${tokens.length}`, "input_error", { hint: HINT });
       }
       let best = 0;
       for (let index = 1; index < row.length; index += 1) if (row[index] > row[best]) best = index;
@@ -46,7 +53,7 @@ function readTokens(data, name) {
   try {
     values = JSON.parse(new TextDecoder().decode(data));
   } catch (error) {
-    throw new InferError(`\`${name}\` is not JSON: ${error}`, "manifest_error");
+    throw new InferError(`\`${name}\` is not JSON: ${error}`, "manifest_error", { hint: HINT });
   }
   const isObject = values !== null && typeof values === "object" && !Array.isArray(values);
   const pairs = isObject ? /** @type {[string, unknown][]} */ (Object.entries(values)) : [];
@@ -56,7 +63,7 @@ function readTokens(data, name) {
     if (typeof number === "number" && Number.isInteger(number) && number >= 0 && number < pairs.length) tokens[number] = token;
   }
   if (pairs.length === 0 || Object.keys(tokens).length !== pairs.length) {
-    throw new InferError(`\`${name}\` is not a vocabulary: an object with a number for each token, from 0 on`, "manifest_error");
+    throw new InferError(`\`${name}\` is not a vocabulary: an object with a number for each token, from 0 on`, "manifest_error", { hint: HINT });
   }
   return tokens;
 }

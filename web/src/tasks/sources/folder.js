@@ -1,13 +1,13 @@
 /** Open a folder of the Hugging Face Hub that nobody converted, as transformers.js lays it out: `config.json` and `onnx/model.onnx`. */
 
 import { InferError } from "../../errors.js";
-import { downloadBytes } from "../../fetch/download.js";
 import { FILES, findHub } from "./huggingface.js";
 import { readFields } from "./fields.js";
 
 /** @typedef {Omit<import("../pipeline.js").Runnable, "read">} Session */
 /** @typedef {import("./huggingface.js").Files} Files */
-/** @typedef {{apiKey?: string, signal?: AbortSignal}} Asking */
+/** @typedef {(place: URL) => Promise<{bytes: Uint8Array<ArrayBuffer>, isOffline: boolean}>} Read Gives a file of the folder; `isOffline` where the
+ *   server cannot be reached and it was kept. */
 
 /** The model files of a folder, the one that is taken first, as `edge_infer.bundle.model_files` has them. */
 const MODELS = ["", "_quantized", "_int8", "_uint8", "_fp16", "_q4", "_q4f16", "_bnb4"].flatMap((ending) =>
@@ -24,27 +24,49 @@ export function isMissing(error) {
   return error instanceof InferError && error.code === "fetch_error" && MISSING.includes(/** @type {number} */ (error.details.status));
 }
 
+/** @param {unknown} error @returns {boolean} Whether the server cannot be reached. */
+export function isUnreachable(error) {
+  return error instanceof InferError && error.code === "fetch_error" && error.details.status === undefined;
+}
+
 /**
  * @template {Session} S
  * @param {string} address The folder's.
  * @param {(address: string) => Promise<S>} load Loads a model file.
  * @param {string | undefined} task The task that is wanted.
- * @param {Asking} asking
- * @returns {Promise<HubModel<S> | null>} The model with the manifest that its folder lacks; null where it has no `config.json`.
+ * @param {Read} read
+ * @returns {Promise<HubModel<S> | null>} The model with the manifest that its folder lacks; null where it has no `config.json`, and where
+ *   its server cannot be reached and nothing of it was kept.
  * @throws {InferError} What `load` throws; `bundle_error`, `input_error` and `unsupported`: what the files say cannot be used.
  */
-export async function openHubFolder(address, load, task, asking) {
+export async function openHubFolder(address, load, task, read) {
   const base = new URL(address);
   if (!base.pathname.endsWith("/")) base.pathname += "/";
-  const config = await read(base, CONFIG, asking);
-  if (!config) return null;
-  const { session, file } = await loadFirst(base, load);
+  let isOffline = false;
+  // Without the server, what was not kept is what the folder lacks.
+  const isAbsent = (/** @type {unknown} */ error) => isMissing(error) || (isOffline && isUnreachable(error));
+  const optional = async (/** @type {string} */ path) => {
+    try {
+      return await read(new URL(path, base));
+    } catch (error) {
+      if (isAbsent(error)) return undefined;
+      throw error;
+    }
+  };
+  const found = await optional(CONFIG).catch((error) => {
+    if (!isUnreachable(error)) throw error;
+  });
+  if (!found) return null;
+  const config = found.bytes;
+  isOffline = found.isOffline;
+  const { session, file } = await loadFirst(base, load, isAbsent);
   try {
     const takesText = session.inputs.some(({ name }) => name === "input_ids");
     const [name = ""] = readFields(config, CONFIG).texts("architectures");
     const wanted = takesText ? FILES.filter((one) => one !== "vocab.json") : RAW_FILES.slice(0, name.endsWith("ForCTC") ? 3 : 1);
-    const found = await Promise.all(wanted.map(async (one) => [one, await read(base, one, asking)]));
-    const files = Object.fromEntries([[CONFIG, config], ...found.filter(([, bytes]) => bytes)]);
+    /** @type {Files} */
+    const files = { [CONFIG]: config };
+    for (const [i, one] of (await Promise.all(wanted.map(optional))).entries()) if (one) files[wanted[i]] = one.bytes;
     const described = findHub(files, session, task);
     const named = decodeURIComponent(base.pathname).split("/").at(-2) || "model";
     const manifest = { name: named, variants: [{ id: session.report().variant, format: "onnx", precision: "", file }], task: described?.task, pipeline: described?.pipeline };
@@ -55,27 +77,16 @@ export async function openHubFolder(address, load, task, asking) {
   }
 }
 
-/** @template {Session} S @param {URL} base @param {(address: string) => Promise<S>} load */
-async function loadFirst(base, load) {
+/** @template {Session} S @param {URL} base @param {(address: string) => Promise<S>} load @param {(error: unknown) => boolean} isAbsent */
+async function loadFirst(base, load, isAbsent) {
   for (const file of MODELS) {
     try {
       return { session: await load(new URL(file, base).href), file };
     } catch (error) {
-      if (!isMissing(error)) throw error;
+      if (!isAbsent(error)) throw error;
     }
   }
   throw new InferError(`\`${base.href}\` has no onnx/model.onnx`, "unsupported", { hint: "optimum-cli export onnx --model FOLDER FOLDER" });
-}
-
-/** @param {URL} base @param {string} path @param {Asking} asking @returns {Promise<Uint8Array<ArrayBuffer> | undefined>} Undefined where there is none. */
-async function read(base, path, { apiKey, signal }) {
-  const headers = apiKey === undefined ? undefined : { Authorization: `Bearer ${apiKey}` };
-  try {
-    return await downloadBytes(new URL(path, base), { phase: "model", headers, signal });
-  } catch (error) {
-    if (isMissing(error)) return undefined;
-    throw error;
-  }
 }
 
 /** A session with the manifest, labels and files that stand around its model. @template {Session} S */
@@ -106,6 +117,9 @@ export class HubModel {
   /** @param {string} path @returns {Promise<Uint8Array<ArrayBuffer>>} */
   async read(path) {
     if (Object.hasOwn(this.files, path)) return this.files[path];
-    throw new InferError(`The folder's pipeline reads no \`${path}\``, "manifest_error");
+    throw new InferError(`a folder that nobody converted offers no \`${path}\` to its pipeline`, "manifest_error", {
+      hint: "edge-infer convert FOLDER -o model.bundle",
+      details: { field: path },
+    });
   }
 }

@@ -1,8 +1,8 @@
 /** The step `tabular.categories`: the number of each category, counted from zero. */
 
 import { InferError } from "../../errors.js";
-import { didYouMean } from "../words.js";
-import { columnOf, wrongRow } from "./table.js";
+import { didYouMean, shown } from "../words.js";
+import { columnOf, twice, wrongRow } from "./table.js";
 
 /**
  * A missing value becomes NaN; an unknown category is an error, NaN or -1.
@@ -15,7 +15,10 @@ export function prepare({ values, unknown }) {
   const numbers = Object.entries(values).map(([name, known]) => {
     const found = new Map(known.map((value, i) => [value, i]));
     if (found.size !== known.length) {
-      throw new InferError(`pipeline: \`tabular.categories\` has a category of \`${name}\` twice`, "manifest_error", { details: { field: name } });
+      throw new InferError(`pipeline: \`tabular.categories\` has the category ${shown(twice(known))} of \`${name}\` twice, expected each once`, "manifest_error", {
+        hint: 'leave one of them out of "values"',
+        details: { field: name },
+      });
     }
     return /** @type {[string, Map<any, number>]} */ ([name, found]);
   });
@@ -28,8 +31,7 @@ export function prepare({ values, unknown }) {
         if (found !== undefined) return found;
         const names = [...known.keys()];
         const hint = didYouMean(String(value), names.map(String)) || `choose from ${names.slice(0, 8).join(", ")}${names.length > 8 ? ", ..." : ""}`;
-        const shown = JSON.stringify(value).slice(0, 60);
-        throw wrongRow(table, row, `\`${name}\` is ${shown}, which is not one of its ${names.length} categories`, hint);
+        throw wrongRow(table, row, `\`${name}\` is ${shown(value)}, which is not one of its ${names.length} categories`, hint);
       });
       table.columns.set(name, Float64Array.from(made));
     }

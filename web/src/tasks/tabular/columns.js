@@ -1,8 +1,8 @@
 /** The step `tabular.columns`: the columns of a model by name and type, in its order. */
 
 import { InferError } from "../../errors.js";
-import { didYouMean, listed } from "../words.js";
-import { refuseMissing, wrongRow } from "./table.js";
+import { didYouMean, listed, shown } from "../words.js";
+import { checkNames, refuseMissing, wrongRow } from "./table.js";
 
 /** @typedef {import("./table.js").Table} Table */
 const TYPES = ["float32", "float64", "int64", "bool", "string"];
@@ -17,14 +17,14 @@ const EXACT = 2 ** 53;
  * @throws {InferError} `manifest_error`: there is not one known type for each name, or a name is there twice.
  */
 export function prepare({ names, types, nullable }) {
-  if (names.length !== types.length || names.length === 0 || new Set(names).size !== names.length) {
-    throw new InferError("pipeline: `tabular.columns` needs a type for each name, and each name once", "manifest_error");
-  }
+  checkNames("tabular.columns", names, nullable, { types });
   for (const one of types) {
-    if (!TYPES.includes(one)) throw new InferError(`pipeline: \`tabular.columns\` has the type \`${one}\`, expected ${listed(TYPES)}`, "manifest_error");
+    if (TYPES.includes(one)) continue;
+    throw new InferError(`pipeline: \`tabular.columns\` has the type \`${one}\`, expected ${listed(TYPES)}`, "manifest_error", {
+      hint: didYouMean(one, TYPES) || `choose from ${listed(TYPES)}`,
+      details: { field: "types" },
+    });
   }
-  const unknown = nullable.filter((name) => !names.includes(name)).sort();
-  if (unknown.length) throw new InferError(`pipeline: \`tabular.columns\` has no column \`${unknown[0]}\`, which \`nullable\` names`, "manifest_error");
   return (/** @type {Record<string, any>} */ value) => {
     const missing = names.filter((name) => !Object.hasOwn(value, name));
     if (missing.length) {
@@ -62,10 +62,4 @@ function number(value, kind, name, table) {
     throw wrongRow(table, 0, `\`${name}\` is ${value}, which float64 does not hold exactly`, "whole numbers of at most 2^53");
   }
   return Number(value);
-}
-
-/** @param {any} value @returns {string} */
-function shown(value) {
-  const made = typeof value === "bigint" ? String(value) : (JSON.stringify(value) ?? String(value));
-  return made.length <= 60 ? made : `${made.slice(0, 57)}...`;
 }

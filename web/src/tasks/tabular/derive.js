@@ -1,8 +1,7 @@
 /** The step `tabular.derive`: other columns in the place of those that were given, each computed from them by an expression. */
 
-import { InferError } from "../../errors.js";
 import { check, evaluate } from "./expression.js";
-import { columnOf, refuseMissing } from "./table.js";
+import { checkNames, columnOf, refuseMissing } from "./table.js";
 
 const STEP = "tabular.derive";
 
@@ -12,11 +11,7 @@ const STEP = "tabular.derive";
  * @throws {InferError} `manifest_error`: there is not one expression for each name, one is none, or `nullable` names no column.
  */
 export function prepare({ names, expressions, nullable }) {
-  if (names.length !== expressions.length || names.length === 0 || new Set(names).size !== names.length) {
-    throw new InferError(`pipeline: \`${STEP}\` needs an expression for each name, and each name once`, "manifest_error");
-  }
-  const unknown = nullable.filter((name) => !names.includes(name)).sort();
-  if (unknown.length) throw new InferError(`pipeline: \`${STEP}\` has no column \`${unknown[0]}\`, which \`nullable\` names`, "manifest_error");
+  checkNames(STEP, names, nullable, { expressions });
   const needed = names.map((name, i) => check(expressions[i], `pipeline: \`${STEP}\` of \`${name}\``));
   return (/** @type {import("./table.js").Table} */ table) => {
     /** @type {import("./table.js").Table} */

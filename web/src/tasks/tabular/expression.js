@@ -4,7 +4,7 @@
  */
 
 import { InferError } from "../../errors.js";
-import { didYouMean, listed } from "../words.js";
+import { didYouMean, listed, shown } from "../words.js";
 
 /** @typedef {import("./table.js").Column} Column */
 
@@ -12,6 +12,8 @@ const BINARY = ["+", "-", "*", "/", "==", "!=", "<", "<=", ">", ">=", "&", "|", 
 const UNARY = ["neg", "abs", "not", "log", "log1p", "sqrt", "floor", "is_null", "length"];
 const WORDS = [...BINARY, ...UNARY, "col", "text", "clip", "when", "lookup"];
 const OF_TEXTS = ["==", "!=", "fill_null", "is_null", "length", "when"];
+/** What the words take that are no operators. @type {Record<string, string>} */
+const FORMS = { col: '"NAME"', text: '"TEXT"', clip: "X, LOW, HIGH", when: "CONDITION, X, Y", lookup: 'X, ["a", "b"], [0, 1]' };
 const [MAX_PARTS, MAX_DEPTH, MAX_GROUPS] = [4096, 64, 2 ** 16];
 
 /**
@@ -27,18 +29,22 @@ export function check(tree, where) {
   for (let parts = 1; left.length; parts++) {
     const [part, depth] = /** @type {[any, number]} */ (left.pop());
     if (parts > MAX_PARTS || depth > MAX_DEPTH) {
-      throw new InferError(`${where} is too large, expected at most ${MAX_PARTS} parts and ${MAX_DEPTH} inside one another`, "manifest_error");
+      throw new InferError(`${where} is too large, expected at most ${MAX_PARTS} parts and ${MAX_DEPTH} inside one another`, "manifest_error", {
+        hint: "compute parts of it as columns of their own first",
+      });
     }
     if (part === null || Number.isFinite(part)) continue;
     if (!Array.isArray(part) || typeof part[0] !== "string") {
-      throw new InferError(`${where} has ${shown(part)}, expected a number, null or a list of a word and its parts`, "manifest_error");
+      throw new InferError(`${where} has ${shown(part)}, expected a number, null or a list that begins with a word`, "manifest_error", { hint: '["col", "NAME"]' });
     }
     const [word, ...given] = part;
     if (!WORDS.includes(word)) {
       throw new InferError(`${where} has the unknown word ${shown(word)}`, "manifest_error", { hint: didYouMean(word, WORDS) || `choose from ${listed(WORDS)}` });
     }
     const inside = partsOf(word, given);
-    if (inside === null) throw new InferError(`${where}: ${shown(part)} is not what \`${word}\` takes`, "manifest_error");
+    if (inside === null) {
+      throw new InferError(`${where}: ${shown(part)} is not what \`${word}\` takes`, "manifest_error", { hint: formOf(word), details: { field: word } });
+    }
     if (word === "col") names.add(given[0]);
     for (const one of inside) left.push([one, depth + 1]);
   }
@@ -51,6 +57,11 @@ function partsOf(word, given) {
   if (word === "clip") return given.length === 3 && given.slice(1).every((one) => one === null || Number.isFinite(one)) ? [given[0]] : null;
   if (word === "lookup") return given.length === 3 && isLookup(given[1], given[2]) ? [given[0]] : null;
   return given.length === (word === "when" ? 3 : BINARY.includes(word) ? 2 : 1) ? given : null;
+}
+
+/** @param {string} word @returns {string} How it is written with what it takes. */
+function formOf(word) {
+  return `["${word}", ${FORMS[word] ?? (BINARY.includes(word) ? "X, Y" : "X")}]`;
 }
 
 /** @param {any} keys @param {any} values @returns {boolean} */
@@ -85,7 +96,10 @@ export function evaluate(tree, columns, rows) {
     return ofTexts(word, asTexts, asTexts.slice(first).map(Array.isArray));
   }
   if (word === "length") {
-    throw new InferError("pipeline: `length` of an expression takes texts, and is given numbers", "manifest_error", { details: { field: word } });
+    throw new InferError("pipeline: `length` of an expression takes texts, and is given numbers", "manifest_error", {
+      hint: "give it a column of the type `string`",
+      details: { field: word },
+    });
   }
   const numbers = values.map((one) => ofNumbers(word, one));
   const operator = OPERATORS[word];
@@ -97,14 +111,21 @@ export function evaluate(tree, columns, rows) {
 /** @param {string} word @param {Column} values @returns {Float64Array} */
 function ofNumbers(word, values) {
   if (!Array.isArray(values)) return values;
-  throw new InferError(`pipeline: \`${word}\` of an expression takes numbers, and is given texts`, "manifest_error", { details: { field: word } });
+  throw ofTextsError(word, "takes numbers, and is given texts");
+}
+
+/** @param {string} word @param {string} said */
+function ofTextsError(word, said) {
+  const hint = "make numbers of the texts first, by `lookup`";
+  return new InferError(`pipeline: \`${word}\` of an expression ${said}`, "manifest_error", { hint, details: { field: word } });
 }
 
 /** @param {string} word @param {Column[]} values @param {boolean[]} texts Which of them are. @returns {Column} */
 function ofTexts(word, values, texts) {
   const all = !texts.includes(false);
   if (!OF_TEXTS.includes(word) || !all) {
-    throw new InferError(`pipeline: \`${word}\` of an expression is given texts${all ? "" : " and numbers"}`, "manifest_error", { details: { field: word } });
+    const kinds = OF_TEXTS.includes(word) ? "all numbers or all texts" : "numbers";
+    throw ofTextsError(word, `is given texts${all ? "" : " and numbers"}, expected ${kinds}`);
   }
   const [a, b, c] = /** @type {(string | null)[][]} */ (values);
   if (word === "is_null") return Float64Array.from(a, (one) => Number(one === null));
@@ -117,7 +138,11 @@ function ofTexts(word, values, texts) {
 /** @param {Column} asked @param {any[]} keys @param {number[]} values @returns {Float64Array} */
 function lookedUp(asked, keys, values) {
   if (keys.length && Array.isArray(asked) !== (typeof keys[0] === "string")) {
-    throw new InferError("pipeline: a lookup's keys are texts where its column holds numbers, or the other way", "manifest_error");
+    const [held, other] = Array.isArray(asked) ? ["texts", "numbers"] : ["numbers", "texts"];
+    throw new InferError(`pipeline: a \`lookup\` has keys that are ${other}, and its column holds ${held}`, "manifest_error", {
+      hint: `write its keys as ${held}`,
+      details: { field: "lookup" },
+    });
   }
   const known = new Map(keys.map((key, i) => [key, values[i]]));
   return Float64Array.from(/** @type {any[]} */ (asked), (one) => known.get(one) ?? NaN);
@@ -181,9 +206,3 @@ const OPERATORS = {
   is_null: (a) => Number(Number.isNaN(a)),
   when: (condition, a, b) => (isTrue(condition) ? a : b),
 };
-
-/** @param {any} value @returns {string} */
-function shown(value) {
-  const text = JSON.stringify(value) ?? String(value);
-  return text.length <= 60 ? text : `${text.slice(0, 57)}...`;
-}

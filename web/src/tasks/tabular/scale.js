@@ -12,7 +12,12 @@ const STEP = "tabular.scale";
  */
 export function prepare({ columns, mean, scale }) {
   checkLengths(STEP, columns, { mean, scale });
-  if (scale.includes(0)) throw new InferError("pipeline: `tabular.scale` has a scale of 0", "manifest_error", { details: { field: "scale" } });
+  if (scale.includes(0)) {
+    throw new InferError(`pipeline: \`${STEP}\` has the scale 0 for \`${columns[scale.indexOf(0)]}\`, expected another number`, "manifest_error", {
+      hint: "write 1 for a column that is always the same",
+      details: { field: "scale" },
+    });
+  }
   return (/** @type {import("./table.js").Table} */ table) => {
     columns.forEach((name, i) => mapColumn(table, name, STEP, (x) => (x - mean[i]) / scale[i]));
     return table;

@@ -1,6 +1,7 @@
 /** Columns of one length on their way through a pipeline. The same as `edge_infer.tasks.tabular.table`. */
 
 import { InferError } from "../../errors.js";
+import { didYouMean, listed } from "../words.js";
 
 /** @typedef {Float64Array | (string | null)[]} Column Numbers, NaN for a missing one; or texts, null for a missing one. */
 /** @typedef {{columns: Map<string, Column>, rows: number, isRow: boolean}} Table */
@@ -39,7 +40,11 @@ export function refuseMissing(table, row, name, value) {
 export function columnOf({ columns }, name, step) {
   const found = columns.get(name);
   if (found) return found;
-  throw new InferError(`pipeline: \`${step}\` names the column \`${name}\`, which \`tabular.columns\` does not`, "manifest_error");
+  const known = [...columns.keys()];
+  throw new InferError(`pipeline: \`${step}\` names the column \`${name}\`, which the steps before it do not`, "manifest_error", {
+    hint: didYouMean(name, known) || `choose from ${listed(known.slice(0, 20))}`,
+    details: { field: name },
+  });
 }
 
 /**
@@ -54,7 +59,10 @@ export function columnOf({ columns }, name, step) {
 export function mapColumn(table, name, step, change) {
   const values = columnOf(table, name, step);
   if (Array.isArray(values)) {
-    throw new InferError(`pipeline: \`${step}\` takes numbers, and the column \`${name}\` holds texts`, "manifest_error");
+    throw new InferError(`pipeline: \`${step}\` takes numbers, and the column \`${name}\` holds texts`, "manifest_error", {
+      hint: "`tabular.categories` makes numbers of them",
+      details: { field: name },
+    });
   }
   table.columns.set(name, values.map(change));
 }
@@ -68,8 +76,44 @@ export function mapColumn(table, name, step, change) {
 export function checkLengths(step, columns, parameters) {
   for (const [name, { length }] of Object.entries(parameters)) {
     if (length === columns.length) continue;
-    throw new InferError(`pipeline: \`${step}\` has ${columns.length} \`columns\` and ${length} numbers in \`${name}\``, "manifest_error", {
+    throw new InferError(`pipeline: \`${step}\` has ${columns.length} \`columns\` and ${length} numbers in \`${name}\`, expected one for each`, "manifest_error", {
+      hint: `write ${columns.length} numbers in \`${name}\``,
       details: { field: name },
     });
   }
+}
+
+/**
+ * Check that a step names each of its columns once, and has one of each parameter for it.
+ *
+ * @param {string} step
+ * @param {string[]} names Its columns.
+ * @param {string[]} nullable Those of them that may hold missing values.
+ * @param {Record<string, unknown[]>} parameters The lists that go with the names.
+ * @throws {InferError} `manifest_error`: a name is there twice, a list has another length, or `nullable` names no column.
+ */
+export function checkNames(step, names, nullable, parameters) {
+  const again = twice(names);
+  for (const [name, { length }] of Object.entries(parameters)) {
+    if (length === names.length && length > 0 && again === undefined) continue;
+    const found = again === undefined ? `${names.length} \`names\` and ${length} \`${name}\`` : `the name \`${again}\` twice`;
+    throw new InferError(`pipeline: \`${step}\` has ${found}, expected each name once, and one of \`${name}\` for it`, "manifest_error", {
+      hint: again === undefined ? `write as many \`${name}\` as \`names\`` : "leave one of them out",
+      details: { field: "names" },
+    });
+  }
+  const known = new Set(names);
+  for (const one of [...nullable].sort()) {
+    if (known.has(one)) continue;
+    throw new InferError(`pipeline: \`${step}\` has no column \`${one}\`, which \`nullable\` names`, "manifest_error", {
+      hint: didYouMean(one, names) || `leave "${one}" out of "nullable"`,
+      details: { field: "nullable" },
+    });
+  }
+}
+
+/** @template T @param {T[]} values @returns {T | undefined} The first value that is there before. */
+export function twice(values) {
+  const seen = new Set();
+  return values.find((value) => seen.size === seen.add(value).size);
 }

@@ -15,13 +15,17 @@ import { wrongRow } from "./table.js";
 export function prepare(_parameters, place) {
   const spec = place.spec();
   if (spec.dtype !== "float32" && spec.dtype !== "float64") {
-    throw new InferError(`pipeline: \`tabular.tensor\` makes float32 or float64, and input \`${specText(spec)}\` is not`, "manifest_error");
+    throw new InferError(`pipeline: \`tabular.tensor\` makes float32 or float64, and input \`${specText(spec)}\` is not`, "manifest_error", {
+      hint: "convert a model that takes float32",
+    });
   }
   const array = spec.dtype === "float32" ? Float32Array : Float64Array;
   return (/** @type {import("./table.js").Table} */ table) => {
     const [width, all] = [spec.shape.at(-1), [...table.columns]];
     if (typeof width === "number" && width !== all.length) {
-      throw new InferError(`pipeline: input \`${specText(spec)}\` has ${width} columns, and the steps ${all.length}`, "manifest_error");
+      throw new InferError(`pipeline: input \`${specText(spec)}\` has ${width} columns, and the steps ${all.length}`, "manifest_error", {
+        hint: `name ${width} columns in \`tabular.columns\``,
+      });
     }
     const data = new array(table.rows * all.length);
     all.forEach(([name, values], place) => {

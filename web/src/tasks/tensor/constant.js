@@ -1,8 +1,10 @@
 /** The step `tensor.constant`: an input that is always the same, such as a sampling rate. */
 
 import { InferError } from "../../errors.js";
+import { sizeOf } from "../../tensors.js";
 import { specText } from "../place.js";
 import { packed } from "../values.js";
+import { shown } from "../words.js";
 
 /**
  * @param {{values: number[]}} parameters
@@ -17,7 +19,11 @@ export function prepare({ values }, place) {
     const tensor = packed(spec.dtype.startsWith("float") ? values : values.map(Math.trunc), spec.dtype, shape);
     return () => tensor;
   } catch (cause) {
-    const said = cause instanceof Error ? cause.message : String(cause);
-    throw new InferError(`pipeline: \`tensor.constant\` does not fit input \`${specText(spec)}\`: ${said}`, "manifest_error", { cause });
+    const size = sizeOf(shape);
+    throw new InferError(
+      `pipeline: \`tensor.constant\` has the values ${shown(values)}, expected ${size} numbers that ${spec.dtype} holds, for input \`${specText(spec)}\``,
+      "manifest_error",
+      { hint: `write ${size} of them in \`values\``, details: { field: "values" }, cause },
+    );
   }
 }

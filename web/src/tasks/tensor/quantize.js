@@ -19,7 +19,9 @@ const RANGES = { int8: [Int8Array, -128, 127], uint8: [Uint8Array, 0, 255], int1
 export function prepare({ scale, zero_point: zero }, place) {
   const spec = place.spec();
   if (!Object.hasOwn(RANGES, spec.dtype)) {
-    throw new InferError(`pipeline: \`tensor.quantize\` makes int8, uint8 or int16, and input \`${specText(spec)}\` is not`, "manifest_error");
+    throw new InferError(`pipeline: \`tensor.quantize\` makes int8, uint8 or int16, and input \`${specText(spec)}\` is not`, "manifest_error", {
+      hint: "leave the step out: the one before it makes floats",
+    });
   }
   const [array, low, high] = RANGES[spec.dtype];
   const apply = (/** @type {Tensor} */ tensor) => {

@@ -2,6 +2,7 @@
 
 import { InferError } from "../../errors.js";
 import { shapeText, sizeOf } from "../../tensors.js";
+import { shown } from "../words.js";
 
 /** @typedef {import("../../tensors.js").Tensor} Tensor */
 
@@ -18,8 +19,9 @@ export function prepare({ shape }) {
   const fits = shape.every((dim) => Number.isInteger(dim) && dim >= 1 && dim <= MAX_DIM);
   if (!fits || shape.length < 1 || shape.length > MAX_RANK) {
     throw new InferError(
-      `pipeline: the \`shape\` of \`tensor.reshape\` is [${shape.join(", ")}], expected 1 to ${MAX_RANK} whole numbers from 1 on`,
+      `pipeline: the \`shape\` of \`tensor.reshape\` is ${shown(shape)}, expected 1 to ${MAX_RANK} whole numbers from 1 to ${MAX_DIM}`,
       "manifest_error",
+      { hint: '"shape": [3, 224, 224], without the batch', details: { field: "shape" } },
     );
   }
   return (/** @type {Tensor} */ tensor) => {

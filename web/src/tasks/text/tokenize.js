@@ -2,7 +2,7 @@
 
 import { InferError } from "../../errors.js";
 import { packed } from "../values.js";
-import { listed } from "../words.js";
+import { didYouMean, listed } from "../words.js";
 import { pad } from "./encoding.js";
 import { Tokenizer } from "./tokenizer.js";
 import { Window, windows } from "./windows.js";
@@ -42,7 +42,10 @@ export async function prepare({ file, max_length, tensors, pad_id, pad_to, doc_s
   }
   const unknown = Object.keys(tensors).find((what) => !TENSORS.includes(what));
   if (unknown !== undefined) {
-    throw new InferError(`pipeline: \`text.tokenize\` makes no \`${unknown}\`, expected ${listed(TENSORS)}`, "manifest_error", { details: { field: unknown } });
+    throw new InferError(`pipeline: \`text.tokenize\` makes no \`${unknown}\`, expected ${listed(TENSORS)}`, "manifest_error", {
+      hint: didYouMean(unknown, TENSORS) || `leave "${unknown}" out of "tensors"`,
+      details: { field: unknown },
+    });
   }
   const names = /** @type {[What, string][]} */ (Object.entries(tensors).filter(([, name]) => place.inputs.has(name)));
   if (!names.some(([what]) => what === "ids")) {

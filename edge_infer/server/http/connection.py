@@ -20,6 +20,7 @@ from edge_infer.server.http.reader import BODY, HEAD, NOTHING, RequestReader
 from edge_infer.server.http.refusal import line_of, refusal_of
 from edge_infer.server.http.upgrade import head_of
 from edge_infer.server.http.websocket import WebSocket
+from edge_infer.server.response.parts import size_of, together
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from edge_infer.server.http.connections import Connections
     from edge_infer.server.http.fast_path import DirectEndpoint
     from edge_infer.server.http.turns import Turns
+    from edge_infer.server.response.parts import Part
 
 log = logging.getLogger(__name__)
 _NO_ROOM = QueueFull(
@@ -310,10 +312,11 @@ class Connection(RequestReader):
         exchange.handler = bridge
         self.shared.start(bridge.run())
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Send a part of an answer."""
-        self._unread.last = len(data)
-        self.transport.write(data)
+    def write(self, *parts: Part) -> None:
+        """Send parts of an answer; they count together until all are read."""
+        self._unread.last = size_of(parts)
+        for part in together(parts):
+            self.transport.write(part)
 
     def answered(self, *, keep_alive: bool) -> None:
         """Go on with the next request, or close."""

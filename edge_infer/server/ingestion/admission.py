@@ -13,6 +13,7 @@ from edge_infer.server.headers import ANSWERING, IS_GONE, REFUSED, echoed
 from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.metrics.access_log import note
 from edge_infer.server.protocol.head import RequestHead
+from edge_infer.server.response.parts import size_of, together
 from edge_infer.server.scheduling.shares import ANYONE
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from edge_infer.server.ingestion.parsers import Parsers
     from edge_infer.server.ingestion.tenant_bounds import TenantBounds
     from edge_infer.server.metrics.recorder import Ledger
+    from edge_infer.server.response.parts import Part, Parts
     from edge_infer.server.scheduling.request import Timings
     from edge_infer.server.scheduling.shares import Tenant
 
     Headers = list[tuple[bytes, bytes]]
-    Reply = tuple[bytes | memoryview, Headers]
+    Reply = tuple[Parts, Headers]
 
 
 class ServerContext(NamedTuple):
@@ -375,7 +377,8 @@ class HttpCall(Call):
                 found = await work
                 if found is None:
                     return
-                body, headers = found
+                parts, headers = together(found[0]), found[1]
+                del found  # who has the parts now lets go of each as it is sent
             except ClientDisconnect:
                 self.left()
                 return
@@ -385,22 +388,26 @@ class HttpCall(Call):
                 if end is not None and await end(told):
                     return
                 status, body, headers = problem(told)
-            self.keep(len(body))
-            await self.reply(send, status, [*headers, *always], body)
+                parts = [body]
+            self.keep(size_of(parts))
+            await self.reply(send, status, [*headers, *always], parts)
         finally:
             self.close()
 
-    async def reply(
-        self, send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes | memoryview
-    ) -> None:
-        """Send a whole answer, a result or an error."""
+    async def reply(self, send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], parts: list[Part]) -> None:
+        """Send a whole answer, a result or an error, and empty the list of its parts; each counts until it is sent."""
         if self.is_gone is None:  # another server than ours wants bytes
-            body = bytes(body)
-        headers = [*headers, (b"content-length", b"%d" % len(body)), *echoed(self._scope["headers"])]
+            parts = [b"".join(parts)]
+        left = size_of(parts)
+        headers = [*headers, (b"content-length", b"%d" % left), *echoed(self._scope["headers"])]
         if self.context.engine.is_draining:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        while parts:
+            part = parts.pop(0)
+            left -= len(part)
+            await send({"type": "http.response.body", "body": part, "more_body": bool(parts)})
+            self.keep(left)  # the connection counts what the client has not read
 
     def left(self) -> None:
         """Take note of a client that left before its body was there, unless it was hung up on."""

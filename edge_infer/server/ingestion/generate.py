@@ -308,7 +308,7 @@ class GenerateEndpoint:
 
         async def answer() -> Reply | None:
             body = await work(call)
-            return None if body is None else (body, [(b"content-type", JSON.encode())])
+            return None if body is None else ((body,), [(b"content-type", JSON.encode())])
 
         async def end(error: EdgeInferError) -> bool:
             if is_begun() and not isinstance(error, ClientLeft):

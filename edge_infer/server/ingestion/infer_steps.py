@@ -118,11 +118,11 @@ class EventEndpoint:
             known = (model.name, model.version, plan.request)
             to_write = (*known, answer.outputs, model.outputs, answer.variant, model.answer_size.most)
             if takes_long(plan.request, answer, is_raw=False):
-                data, _ = await asyncio.to_thread(write_answer, *to_write)
+                parts, _ = await asyncio.to_thread(write_answer, *to_write)
             else:
-                data, _ = write_answer(*to_write)
+                parts, _ = write_answer(*to_write)
             call.answered(answer.timings, perf_counter() - written_at, answer.variant, start)
-            await send(_event(b"step", data))
+            await send(_event(b"step", b"".join(parts)))
             for output, name in plan.state.items():
                 inputs[name] = answer.outputs[output]
         await send(_event(b"end", b'{"steps":%d}' % plan.steps))

@@ -146,7 +146,7 @@ class PredictEndpoint:
         call = HttpCall(self._context, scope)
 
         async def answer() -> Reply:
-            return await work(call), [(b"content-type", JSON.encode())]
+            return (await work(call),), [(b"content-type", JSON.encode())]
 
         await call.answer(send, answer(), self._headers, problem=problem)
 

@@ -98,7 +98,7 @@ class SearchEndpoint:
 
         async def answer() -> Reply:
             found = await self._search(call, scope["path_params"]["name"], receive)
-            return found, [(b"content-type", JSON.encode())]
+            return (found,), [(b"content-type", JSON.encode())]
 
         await call.answer(send, answer(), [(b"cache-control", b"no-store")])
 

@@ -127,8 +127,9 @@ class Server:
         with _signals(loop, self._stop):
             async with self._app.lifespan():
                 self.connections.sweep()
-                memory = self._app.direct.context.memory
-                watching = loop.create_task(FreeMemory(lambda: memory.taken).watch())
+                context = self._app.direct.context
+                free = FreeMemory(lambda: context.memory.taken, context.engine.each_worker)
+                watching = loop.create_task(free.watch())
                 front = partial(Connection, self.connections, self._app)
                 server = await loop.create_server(front, sock=listening, ssl=self._tls)
                 self.is_started = True

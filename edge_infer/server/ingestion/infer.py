@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError, PayloadTooLarge
 from edge_infer.server.errors import UnsupportedMediaType
-from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.bodies import read_body, unpacked
+from edge_infer.server.ingestion.http_call import HttpCall
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.cache import ResultCache
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.ingestion.admission import Reply
+    from edge_infer.server.ingestion.admission import ServerContext
+    from edge_infer.server.ingestion.http_call import Reply
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
 

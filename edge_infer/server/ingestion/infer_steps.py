@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.server.errors import ClientLeft, status_of
 from edge_infer.server.headers import echoed
-from edge_infer.server.ingestion.admission import HttpCall, ServerContext
+from edge_infer.server.ingestion.http_call import HttpCall
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.protocol.steps import Plan, parse_plan
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.ingestion.admission import ServerContext
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.scheduling.request import Step
     from edge_infer.tensors.tensor import Array

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import httptools
 
@@ -23,14 +23,12 @@ from edge_infer.server.http.websocket import WebSocket
 from edge_infer.server.response.parts import size_of, together
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable
 
-    from starlette.types import ASGIApp, Scope
+    from starlette.types import Scope
 
     from edge_infer.server.http.connections import Connections
-    from edge_infer.server.http.fast_path import DirectEndpoint
-    from edge_infer.server.http.turns import Turns
+    from edge_infer.server.http.front import Front
     from edge_infer.server.response.parts import Part
 
 log = logging.getLogger(__name__)
@@ -38,27 +36,6 @@ _NO_ROOM = QueueFull(
     "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
 )
 _NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
-
-
-class Front(Protocol):
-    """The application, as far as a connection knows it.
-
-    Attributes:
-        direct: The fast path.
-        asgi: Everything else over HTTP.
-        turns: Decides whose requests begin now; None where there are no tenants.
-        max_body_bytes: The longest message of a WebSocket.
-        refusals: Counts refused requests by code.
-    """
-
-    direct: DirectEndpoint
-    asgi: ASGIApp
-    turns: Turns | None
-    max_body_bytes: int
-    refusals: Counter[str]
-
-    async def open_stream(self, scope: Scope, socket: WebSocket) -> None:
-        """Answer the handshake of a WebSocket, and serve it."""
 
 
 class _Last:

@@ -11,9 +11,10 @@ from threading import current_thread, main_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edge_infer.server.http.connection import Connection, Front
+from edge_infer.server.http.connection import Connection
 from edge_infer.server.http.connections import Connections
 from edge_infer.server.http.free_memory import FreeMemory
+from edge_infer.server.http.front import Front
 
 if TYPE_CHECKING:
     import socket

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Messages = Sequence[Mapping[str, Any]]
 
+_MESSAGE = '{"role": "user", "content": "Hello"}'
+
 
 class GenerationReport(NamedTuple):
     """What runs, and what was done so far.
@@ -271,11 +273,13 @@ class Generator:
 def _message(message: Any) -> Mapping[str, Any]:
     """Check a message, and join the parts of its content."""
     if not hasattr(message, "get") or not isinstance(message.get("role"), str):
-        raise InputError(f"{str(message)[:80]!r} is no message", hint='{"role": "user", "content": "Hello"}')
+        raise InputError(f"{str(message)[:80]!r} is no message", hint=_MESSAGE, option="messages")
     content = message.get("content")
     if not isinstance(content, list):
         if content is not None and not isinstance(content, str):
-            raise InputError(f"the content of a message is {str(content)[:80]!r}, expected a text")
+            raise InputError(
+                f"the content of a message is {str(content)[:80]!r}, expected a text", hint=_MESSAGE, option="messages"
+            )
         return dict(message)
     texts = []
     for part in content:
@@ -283,6 +287,7 @@ def _message(message: Any) -> Mapping[str, Any]:
             raise InputError(
                 f"a message has the part {str(part)[:80]!r}, only texts are read",
                 hint='{"type": "text", "text": "..."}',
+                option="messages",
             )
         texts.append(part["text"])
     return {**message, "content": "".join(texts)}

@@ -202,7 +202,7 @@ class Application:
                 await self._logged(partial(self._predictions, target=target), target)(scope, receive, send)
                 return
         elif scope["type"] == "websocket":
-            await self.open_stream(scope, AsgiSocket(receive, send))
+            await self.open_stream(scope, AsgiSocket(receive, send, self.direct.context.memory))
             return
         await self._routes(scope, receive, send)
 

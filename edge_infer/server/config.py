@@ -74,7 +74,7 @@ def read_settings(path: Path) -> Settings:
     try:
         return parse_settings(tomllib.loads(text.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"`{path}` is not TOML: {error}", hint="see docs/guide/serve.md") from error
+        raise InputError(f"`{path}` is not TOML: {error}", hint="see docs/guide/serve_load.md") from error
 
 
 def parse_settings(document: Mapping[str, Any]) -> Settings:

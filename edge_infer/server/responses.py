@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JSON = "application/json"
+#: Routes of OpenAI, which clients ask elsewhere where their base URL is wrong.
+_OPENAI = ("/chat/completions", "/completions", "/embeddings")
 #: For what is true only now.
 NO_STORE = {"Cache-Control": "no-store"}
 #: For what may be kept, and is asked for again each time.
@@ -66,7 +68,9 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
         message = f"{path} does not take {request.method}"
         not_taken = MethodNotAllowed(message, hint=f"use {allowed}", method=request.method)
         return problem(_counted(request.scope, not_taken), headers)
-    missing = PathNotFound(f"There is nothing at {path}", hint="GET /models/ lists what is served", path=path)
+    route = next((one for one in _OPENAI if path.rstrip("/").endswith(one)), "")
+    hint = f"POST /v1{route}; a client's base URL ends with /v1" if route else "GET /models/ lists what is served"
+    missing = PathNotFound(f"There is nothing at {path}", hint=hint, path=path)
     return problem(_counted(request.scope, missing))
 
 

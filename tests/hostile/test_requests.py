@@ -254,6 +254,20 @@ def test_a_path_or_method_that_is_not_there(send: Client, method: str, path: str
     assert_refused(send(path, method), status, message)
 
 
+@pytest.mark.parametrize(
+    ("path", "route"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/embeddings", "/v1/embeddings"),
+        ("/v1/completions/", "/v1/completions"),
+    ],
+)
+def test_a_client_whose_base_url_is_wrong_is_told_where_the_route_is(send: Client, path: str, route: str) -> None:
+    answer = send(path, "POST", b"{}")
+    assert_refused(answer, 404, "There is nothing at")
+    assert json.loads(answer.body)["hint"] == f"POST {route}; a client's base URL ends with /v1"
+
+
 def test_headers_without_sense_are_ignored(send: Client) -> None:
     for headers in (
         {"range": "bytes=" + ",".join(f"{i}-{i}" for i in range(2000))},

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-GUIDE, MORE = ROOT / "docs/guide/serve.md", ROOT / "docs/guide/deploy.md"
+GUIDE, LOAD, MORE = (ROOT / f"docs/guide/{name}.md" for name in ("serve", "serve_load", "deploy"))
 LOCAL = "http://127.0.0.1:8080"
 #: Bundles that other tests make and serve (tests/generation, tests/server/test_search.py), and Ray (test_ray.py).
 ELSEWHERE = ("chat.bundle", "minilm.bundle", "resnet.bundle", "serve run ", "docker", "pip install")
@@ -62,7 +62,8 @@ def serving(folder: Path, *words: str) -> Iterator[str]:
 
 
 def commands() -> list[str]:
-    lines = [line.strip() for block in blocks("sh") for line in block.replace("|\n", "| ").splitlines()]
+    shells = [*blocks("sh"), *blocks("sh", LOAD)]
+    lines = [line.strip() for block in shells for line in block.replace("|\n", "| ").splitlines()]
     return [line for line in lines if line and not any(one in line for one in ELSEWHERE)]
 
 
@@ -123,7 +124,9 @@ def test_the_server_in_a_program_of_the_guide_runs(folder: Path, capsys: pytest.
 
 
 def test_the_settings_of_the_guide_are_read(folder: Path) -> None:
-    for text in blocks("toml"):
+    settings = blocks("toml", LOAD)
+    assert settings
+    for text in settings:
         assert tomllib.loads(text)
 
 

@@ -10,10 +10,13 @@ from edge_infer.server.http.in_thread import ServerThread
 from tests.support.server.bundles import bundle_files, write_bundle, zip_bundle
 from tests.support.server.client import MODULE, Client
 from tests.support.server.gate import Gate
+from tests.support.server.texts import use_fakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.server.texts import HeldDecoder
 
 
 @pytest.fixture
@@ -22,6 +25,11 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr(job, "run_batch", made)
     yield made
     made.open.set()
+
+
+@pytest.fixture
+def decoders(monkeypatch: pytest.MonkeyPatch) -> list[HeldDecoder]:
+    return use_fakes(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -189,5 +189,5 @@ def test_long_lists_are_written_in_pieces_as_in_one(value: Any) -> None:
     dtype = (
         value.dtype if isinstance(value, Tensor) else DType.STRING if value.dtype == object else DType(str(value.dtype))
     )
-    body, _ = write_answer("m", "1", Request(), {"y": value}, [TensorSpec("y", dtype, ("a",))])  # type: ignore[arg-type]
-    assert json.loads(body)["outputs"][0]["data"] == json.loads(json.dumps(flat(value)))
+    (body,), _ = write_answer("m", "1", Request(), {"y": value}, [TensorSpec("y", dtype, ("a",))])  # type: ignore[arg-type]
+    assert json.loads(bytes(body))["outputs"][0]["data"] == json.loads(json.dumps(flat(value)))

@@ -157,13 +157,20 @@ def test_embeddings_have_openais_form(server: ServerThread, bundles: dict[str, P
     assert [one["embedding"] for one in found["data"]] == expected
     assert [one["index"] for one in found["data"]] == [0, 1]
     assert found["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+    unset = {"model": "words", "input": ["good film", "paris"], "encoding_format": None, "dimensions": None}
+    assert answered(embed(server, unset)) == found
     (one,) = answered(embed(server, {"model": "words", "input": "paris", "encoding_format": "base64"}))["data"]
     assert np.frombuffer(base64.b64decode(one["embedding"]), "<f4").tolist() == expected[1]
 
 
 def test_embeddings_that_cannot_be_are_refused(server: ServerThread) -> None:
     assert "no `model`" in refused(embed(server, {"input": "a"}))
-    assert "neither a text nor" in refused(embed(server, {"model": "words", "input": [1, 2]}))
+    for tokens in ([1, 2], [[1, 2], [3]]):
+        told = embed(server, {"model": "words", "input": tokens})
+        assert "neither a text nor" in refused(told)
+        assert "check_embedding_ctx_length=False" in refused(told)
+        assert json.loads(told.body)["error"]["param"] == "input"
+    assert "LangChain" not in refused(embed(server, {"model": "words", "input": {"a": 1}}))
     assert "not 1 to 256 texts" in refused(embed(server, {"model": "words", "input": []}))
     assert "`dimensions` cannot be chosen" in refused(embed(server, {"model": "words", "input": "a", "dimensions": 2}))
     assert "is not served" in refused(embed(server, {"model": "none", "input": "a"}), 404)

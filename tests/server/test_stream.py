@@ -350,7 +350,7 @@ def test_a_stream_that_asks_too_much_at_once_is_read_no_further(tmp_path: Path, 
 def test_a_stream_that_has_many_bytes_in_flight_is_read_no_further(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(infer_websocket, "MAX_STREAM_BYTES", 4 * 12)
+    monkeypatch.setattr(infer_websocket, "MAX_STREAM_BYTES", 4 * (12 + 12))  # with the answers
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     with (
         ServerThread(create_app({"tiny": tiny}, limits=limits())) as server,

@@ -21,6 +21,8 @@ from edge_infer.server.scheduling.scheduler import Scheduler
 from edge_infer.server.scheduling.shares import ANYONE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.execution.run_batch import Result
     from edge_infer.server.scheduling.batcher import DynamicBatcher
@@ -307,6 +309,10 @@ class Dispatcher:
             del self._models[model.batcher]
             self.scheduler.remove(model.batcher)
             model.close()
+
+    def each_worker(self, function: Callable[[], None]) -> None:
+        """Let each of its threads that is free call a function."""
+        self._pool.each(function)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Let running batches end, close all models; one with a batch that takes longer than this stays open."""

@@ -16,7 +16,7 @@ from edge_infer.server.execution.routing import RoutingTable
 from edge_infer.server.execution.text_model import TextModel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from edge_infer.server.execution.canary import Canary
     from edge_infer.server.execution.loaded_model import LoadedModel
@@ -339,6 +339,11 @@ class Engine:
         else:
             self.canaries[name] = canary
         self._chosen.clear()
+
+    def each_worker(self, function: Callable[[], None]) -> None:
+        """Let each thread that runs models, where it is free, call a function."""
+        for dispatcher in self.dispatchers.values():
+            dispatcher.each_worker(function)
 
     def close(self) -> None:
         """Stop: end what runs and close everything; threads that take longer than `CLOSE_S` are left behind."""

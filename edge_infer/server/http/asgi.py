@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Scope
 
     from edge_infer.server.http.exchange import Exchange
+    from edge_infer.server.response.parts import Part
 
 log = logging.getLogger(__name__)
 #: How many bytes of a body wait for the application before the connection is read no further.
@@ -171,7 +172,7 @@ class Bridge:
         self._left = -1 if length is None or not has_body else length
         self._head = b"".join((*exchange.head(status), *lines, b"\r\n"))
 
-    def _write(self, body: bytes | memoryview, *, is_last: bool) -> None:
+    def _write(self, body: Part, *, is_last: bool) -> None:
         exchange = self._exchange
         if exchange.method == b"HEAD":
             body = b""
@@ -179,7 +180,7 @@ class Bridge:
             self._left -= len(body)
             if self._left < 0 or (is_last and self._left):
                 raise RuntimeError("The answer has another length than its Content-Length")
-        parts: list[bytes | memoryview] = [] if exchange.is_started else [self._head]
+        parts: list[Part] = [] if exchange.is_started else [self._head]
         if self._is_chunked:
             if body:
                 parts += (b"%x\r\n" % len(body), body, b"\r\n")
@@ -187,7 +188,7 @@ class Bridge:
                 parts.append(b"0\r\n\r\n")
         else:
             parts.append(body)
-        exchange.send_parts(parts)
+        exchange.send(*parts)
         if is_last:
             exchange.finish()
             self._event.set()

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import httptools
 
@@ -20,43 +20,22 @@ from edge_infer.server.http.reader import BODY, HEAD, NOTHING, RequestReader
 from edge_infer.server.http.refusal import line_of, refusal_of
 from edge_infer.server.http.upgrade import head_of
 from edge_infer.server.http.websocket import WebSocket
+from edge_infer.server.response.parts import size_of, together
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable
 
-    from starlette.types import ASGIApp, Scope
+    from starlette.types import Scope
 
     from edge_infer.server.http.connections import Connections
-    from edge_infer.server.http.fast_path import DirectEndpoint
-    from edge_infer.server.http.turns import Turns
+    from edge_infer.server.http.front import Front
+    from edge_infer.server.response.parts import Part
 
 log = logging.getLogger(__name__)
 _NO_ROOM = QueueFull(
     "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
 )
 _NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
-
-
-class Front(Protocol):
-    """The application, as far as a connection knows it.
-
-    Attributes:
-        direct: The fast path.
-        asgi: Everything else over HTTP.
-        turns: Decides whose requests begin now; None where there are no tenants.
-        max_body_bytes: The longest message of a WebSocket.
-        refusals: Counts refused requests by code.
-    """
-
-    direct: DirectEndpoint
-    asgi: ASGIApp
-    turns: Turns | None
-    max_body_bytes: int
-    refusals: Counter[str]
-
-    async def open_stream(self, scope: Scope, socket: WebSocket) -> None:
-        """Answer the handshake of a WebSocket, and serve it."""
 
 
 class _Last:
@@ -310,10 +289,11 @@ class Connection(RequestReader):
         exchange.handler = bridge
         self.shared.start(bridge.run())
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Send a part of an answer."""
-        self._unread.last = len(data)
-        self.transport.write(data)
+    def write(self, *parts: Part) -> None:
+        """Send parts of an answer; they count together until all are read."""
+        self._unread.last = size_of(parts)
+        for part in together(parts):
+            self.transport.write(part)
 
     def answered(self, *, keep_alive: bool) -> None:
         """Go on with the next request, or close."""

@@ -6,17 +6,18 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from edge_infer.server.response.parts import size_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from edge_infer.server.http.connections import Connections
+    from edge_infer.server.response.parts import Part, Parts
     from edge_infer.server.scheduling.shares import Tenant
 
 STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = b"connection: close\r\n"
-#: A part of an answer that is longer is written by itself: to join it costs more than another call.
-_LONG_BYTES = 2**18
 
 
 class Carrier(Protocol):
@@ -36,8 +37,8 @@ class Carrier(Protocol):
     def is_unread(self) -> bool:
         """Whether the client does not read what was sent."""
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Send a part of an answer."""
+    def write(self, *parts: Part) -> None:
+        """Send parts of an answer; long ones are not copied."""
 
     def answered(self, *, keep_alive: bool) -> None:
         """Go on with the next request, or close."""
@@ -160,7 +161,7 @@ class Exchange:
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         return line, shared.date, b"" if self.keep_alive else _CLOSE
 
-    def respond(self, status: int, lines: Iterable[bytes], body: bytes | memoryview) -> None:
+    def respond(self, status: int, lines: Iterable[bytes], body: Parts) -> None:
         """Send the whole answer.
 
         Args:
@@ -168,23 +169,14 @@ class Exchange:
             lines: The lines of its headers, but for its date, its length and what becomes of the connection.
             body: Its body.
         """
-        head = (*self.head(status), *lines, b"content-length: %d\r\n\r\n" % len(body))
-        self.send_parts([*head, body])
+        self.send(*self.head(status), *lines, b"content-length: %d\r\n\r\n" % size_of(body), *body)
         self.finish()
 
-    def send(self, data: bytes | memoryview) -> None:
-        """Send a part of the answer."""
+    def send(self, *parts: Part) -> None:
+        """Send parts of the answer."""
         self.is_started = True
         if not self.is_gone:
-            self.carrier.write(data)
-
-    def send_parts(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Send parts of the answer; the last is not copied where it is long, which would hold up the event loop."""
-        if len(parts[-1]) > _LONG_BYTES:
-            self.send(b"".join(parts[:-1]))
-            self.send(parts[-1])
-        else:
-            self.send(b"".join(parts))
+            self.carrier.write(*parts)
 
     def finish(self) -> None:
         """Take note that the answer was sent; the connection goes on."""

@@ -23,6 +23,7 @@ from edge_infer.server.metrics.access_log import access, facts_of, log_access
 from edge_infer.server.protocol.head import RequestHead
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.packing import MIN_BYTES
+from edge_infer.server.response.parts import size_of
 from edge_infer.server.response.writing import Written, server_timing, takes_long, write
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from edge_infer.server.ingestion.infer import InferEndpoint
     from edge_infer.server.ingestion.model_paths import Targets
     from edge_infer.server.protocol.requests import InferRequest
+    from edge_infer.server.response.parts import Parts
     from edge_infer.server.scheduling.request import Answer
     from edge_infer.server.scheduling.shares import Tenant
 
@@ -73,7 +75,8 @@ class DirectRequest(Call):
     def refuse(self, error: EdgeInferError) -> None:
         """Answer before the body came; the rest of the body is thrown away."""
         self.rejected(error)
-        self._respond(*self._endpoint.refusal(error), error.code)
+        status, headers, body = self._endpoint.refusal(error)
+        self._respond(status, headers, (body,), error.code)
 
     def body_arrived(self) -> None:
         """Count what arrived; parse the body once it is complete, and queue the request."""
@@ -129,7 +132,7 @@ class DirectRequest(Call):
                 self._send_later(asyncio.to_thread(write, model, head, self.asked, result))
                 return True
             written = write(model, head, self.asked, result)
-            if head.accept_encoding and len(written.body) >= MIN_BYTES:
+            if head.accept_encoding and size_of(written.parts) >= MIN_BYTES:
                 self._send_later(written)
                 return True
         except Exception as error:
@@ -158,15 +161,15 @@ class DirectRequest(Call):
         timings, serialization_s = written.timings, written.serialization_s
         total_s = self.answered(timings, serialization_s, written.variant)
         timing = (b"server-timing", server_timing(timings, serialization_s, total_s))
-        self._respond(200, lines_of([*written.headers, timing]), written.body)
+        self._respond(200, lines_of([*written.headers, timing]), written.parts)
 
     def _fail(self, error: Exception) -> None:
         self.close()
         told = self.failed(error)
         status, body, headers = problem_parts(told)
-        self._respond(status, lines_of(headers), body, told.code)
+        self._respond(status, lines_of(headers), (body,), told.code)
 
-    def _respond(self, status: int, headers: bytes, body: bytes | memoryview, code: str = "") -> None:
+    def _respond(self, status: int, headers: bytes, body: Parts, code: str = "") -> None:
         exchange, head = self._exchange, self.head
         assert head is not None
         lines = [self._endpoint.always, headers]
@@ -177,7 +180,7 @@ class DirectRequest(Call):
         if self.context.engine.is_draining:
             exchange.keep_alive = False
         exchange.respond(status, lines, body)
-        self._log(status, len(body), code)
+        self._log(status, size_of(body), code)
 
     def _log(self, status: int, size: int, code: str) -> None:
         if not access.isEnabledFor(logging.INFO):

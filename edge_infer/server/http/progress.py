@@ -70,7 +70,7 @@ class UnreadAnswers:
         limits: The longest pause and the slowest rate.
 
     Attributes:
-        last: The bytes of the part of an answer that was sent last.
+        last: The bytes of an answer, or of the piece of it, that was sent last.
     """
 
     __slots__ = ("_counted", "_least", "_memory", "_since", "_transport", "_unread", "last")

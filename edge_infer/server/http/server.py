@@ -11,9 +11,10 @@ from threading import current_thread, main_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edge_infer.server.http.connection import Connection, Front
+from edge_infer.server.http.connection import Connection
 from edge_infer.server.http.connections import Connections
 from edge_infer.server.http.free_memory import FreeMemory
+from edge_infer.server.http.front import Front
 
 if TYPE_CHECKING:
     import socket
@@ -127,8 +128,9 @@ class Server:
         with _signals(loop, self._stop):
             async with self._app.lifespan():
                 self.connections.sweep()
-                memory = self._app.direct.context.memory
-                watching = loop.create_task(FreeMemory(lambda: memory.taken).watch())
+                context = self._app.direct.context
+                free = FreeMemory(lambda: context.memory.taken, context.engine.each_worker)
+                watching = loop.create_task(free.watch())
                 front = partial(Connection, self.connections, self._app)
                 server = await loop.create_server(front, sock=listening, ssl=self._tls)
                 self.is_started = True

@@ -20,15 +20,17 @@ from edge_infer.server.errors import ClientLeft, RequestTooSlow, TooManyHeaders
 from edge_infer.server.http.exchange import STATUS_LINES
 from edge_infer.server.http.progress import Load
 from edge_infer.server.protocol.requests import LARGE_BYTES
+from edge_infer.server.response.parts import size_of
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from websockets.http11 import Response
 
     from edge_infer.server.http.exchange import Carrier
     from edge_infer.server.ingestion.memory_budget import BodyMemory
+    from edge_infer.server.response.parts import Part
 
 log = logging.getLogger(__name__)
 #: WebSocket close codes: RFC 6455 section 7.4.1, and https://www.iana.org/assignments/websocket
@@ -131,16 +133,15 @@ class WebSocket:
             self.go_on()
         return message
 
-    async def send(self, data: bytes) -> None:
-        """Send a message; wait while the client does not read.
+    async def send(self, parts: Sequence[Part]) -> None:
+        """Send a message; wait while the client does not read, for whom the connection counts it.
 
         Raises:
             ClientLeft: The WebSocket is closed.
         """
         if self._is_over or self._frames.state is not OPEN:
             raise ClientLeft("The WebSocket is closed")
-        self._frames.send_binary(data)
-        self._flush()
+        self._carrier.write(_frame_head(size_of(parts)), *parts)  # `websockets` would copy it twice
         await self._carrier.drained()
 
     async def close(self, code: int, reason: str) -> None:
@@ -365,6 +366,13 @@ class WebSocket:
             self._refusals[refusal] += 1
             self._frames.fail(code, reason)
             self._flush()
+
+
+def _frame_head(size: int) -> bytes:
+    """Write the head of a binary message of one frame without a mask (RFC 6455, section 5.2)."""
+    if size < 126:
+        return bytes((0x82, size))
+    return b"\x82\x7e" + size.to_bytes(2, "big") if size < 2**16 else b"\x82\x7f" + size.to_bytes(8, "big")
 
 
 def _handshake(frames: ServerProtocol, head: bytes) -> Response:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from edge_infer.chains.chain import ChainRun
     from edge_infer.server.execution.chain_model import ChainModel
-    from edge_infer.server.ingestion.admission import HttpCall
+    from edge_infer.server.ingestion.http_call import HttpCall
 
 _PARAMETERS = ("timings",)
 #: Bytes of a decoded pixel: red, green and blue. A step has the images of a whole request at once.

@@ -21,6 +21,8 @@ MAX_TEXTS, MAX_CHARACTERS = 256, 200_000
 #: JSON of more values is not read: the event loop waits while it is, 40 ms for so many numbers.
 MAX_VALUES = 500_000
 _EXAMPLE = '{"model": "minilm", "input": ["a text", "another"]}'
+#: What clients of OpenAI send are ids of its own tokenizers.
+_TEXTS = "send texts, no token ids: `check_embedding_ctx_length=False` of LangChain's `OpenAIEmbeddings`"
 
 
 class Asked(NamedTuple):
@@ -54,21 +56,33 @@ def read_embeddings(body: bytes) -> Asked:
     """
     document = parsed(body, _EXAMPLE)
     if not isinstance(document, dict) or not isinstance(document.get("model"), str):
-        raise InputError("The body has no `model`", hint=_EXAMPLE)
+        raise InputError("The body has no `model`", hint=_EXAMPLE, option="model")
     given = document.get("input")
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise InputError("`input` is neither a text nor a list of texts", hint=_EXAMPLE)
+        hint = _EXAMPLE if not _is_of_tokens(texts) else _TEXTS
+        raise InputError("`input` is neither a text nor a list of texts", hint=hint, option="input")
     if not 1 <= len(texts) <= MAX_TEXTS or max(map(len, texts)) > MAX_CHARACTERS:
         raise InputError(
-            f"`input` is not 1 to {MAX_TEXTS} texts of at most {MAX_CHARACTERS} characters", hint="send fewer at once"
+            f"`input` is not 1 to {MAX_TEXTS} texts of at most {MAX_CHARACTERS} characters",
+            hint="send fewer at once",
+            option="input",
         )
-    form = document.get("encoding_format", "float")
-    if form not in ("float", "base64"):
-        raise InputError(f"`encoding_format` is {form!r}, expected `float` or `base64`", hint=_EXAMPLE)
+    form = document.get("encoding_format")
+    if form not in (None, "float", "base64"):
+        raise InputError(
+            f"`encoding_format` is {form!r}, expected `float` or `base64`", hint=_EXAMPLE, option="encoding_format"
+        )
     if document.get("dimensions") is not None:
-        raise InputError("`dimensions` cannot be chosen: the model has its own", hint="leave `dimensions` out")
+        raise InputError(
+            "`dimensions` cannot be chosen: the model has its own", hint="leave `dimensions` out", option="dimensions"
+        )
     return Asked(document["model"], texts, form == "base64")
+
+
+def _is_of_tokens(values: Any) -> bool:
+    """Tell whether an input is a list of ids, or of lists of them."""
+    return isinstance(values, list) and any(isinstance(one, int | list) for one in values)
 
 
 def write_embeddings(asked: Asked, prepared: PreparedSteps, ready: list[Ready], outputs: list[Any]) -> bytes:

@@ -20,8 +20,8 @@ from edge_infer.server.errors import ClientLeft, MethodNotAllowed, problem_parts
 from edge_infer.server.execution.text_model import TextModel
 from edge_infer.server.execution.text_request import Piece
 from edge_infer.server.headers import echoed
-from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.generation import Generation, News, Prompt, Watched, all_of
+from edge_infer.server.ingestion.http_call import HttpCall
 from edge_infer.server.ingestion.prompts import prepared
 from edge_infer.server.ingestion.text_fields import (
     read_chat,
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.execution.repository import ModelRepository
-    from edge_infer.server.ingestion.admission import Reply
+    from edge_infer.server.ingestion.admission import ServerContext
+    from edge_infer.server.ingestion.http_call import Reply
     from edge_infer.server.ingestion.text_fields import TextAsked
 
 #: How many prompts are rendered and cut into tokens at once.
@@ -308,7 +309,7 @@ class GenerateEndpoint:
 
         async def answer() -> Reply | None:
             body = await work(call)
-            return None if body is None else (body, [(b"content-type", JSON.encode())])
+            return None if body is None else ((body,), [(b"content-type", JSON.encode())])
 
         async def end(error: EdgeInferError) -> bool:
             if is_begun() and not isinstance(error, ClientLeft):

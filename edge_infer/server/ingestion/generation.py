@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edge_infer.generation.options import GenerationOptions
     from edge_infer.generation.sampler import Grammar
     from edge_infer.server.execution.text_model import TextModel
-    from edge_infer.server.ingestion.admission import HttpCall
+    from edge_infer.server.ingestion.http_call import HttpCall
     from edge_infer.server.scheduling.request import Answer
 
 #: What a piece that waits for its client counts beside its text, in bytes.

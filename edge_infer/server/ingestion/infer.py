@@ -15,12 +15,13 @@ from weakref import WeakKeyDictionary
 
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError, PayloadTooLarge
 from edge_infer.server.errors import UnsupportedMediaType
-from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.bodies import read_body, unpacked
+from edge_infer.server.ingestion.http_call import HttpCall
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.cache import ResultCache
 from edge_infer.server.response.packing import MIN_BYTES, pack
+from edge_infer.server.response.parts import size_of
 from edge_infer.server.response.writing import Written, server_timing, takes_long, write
 from edge_infer.server.scheduling.request import Timings, too_late
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.ingestion.admission import Reply
+    from edge_infer.server.ingestion.admission import ServerContext
+    from edge_infer.server.ingestion.http_call import Reply
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
 
@@ -83,17 +85,17 @@ class InferEndpoint:
         written = await self.packed(written, head)
         total_s = call.answered(written.timings, written.serialization_s, written.variant)
         timing = (b"server-timing", server_timing(written.timings, written.serialization_s, total_s))
-        return written.body, [*written.headers, timing]
+        return written.parts, [*written.headers, timing]
 
     async def packed(self, written: Written, head: RequestHead) -> Written:
         """Compress a large answer for a client that reads that, in a thread."""
-        if len(written.body) < MIN_BYTES or not head.accept_encoding:
+        if size_of(written.parts) < MIN_BYTES or not head.accept_encoding:
             return written
-        body, encoding = await asyncio.to_thread(pack, written.body, head.accept_encoding.decode("latin-1"))
+        parts, encoding = await asyncio.to_thread(pack, written.parts, head.accept_encoding.decode("latin-1"))
         headers = [*written.headers, (b"vary", b"Accept-Encoding")]
         if encoding:
             headers.append((b"content-encoding", encoding.encode()))
-        return written._replace(body=body, headers=headers)
+        return written._replace(parts=parts, headers=headers)
 
     def parse(self, model: LoadedModel, head: RequestHead, body: bytes | memoryview) -> InferRequest:
         """Parse a body that is not compressed.
@@ -127,7 +129,7 @@ class InferEndpoint:
         kept = cache.get(key)
         if kept is not None:
             model.statistics.cache_hits += 1
-            return Written(kept.body, list(kept.headers), _NO_TIME, 0.0)
+            return Written(kept.parts, list(kept.headers), _NO_TIME, 0.0)
         while (leader := cache.in_flight.get(key)) is not None:
             found = await _led(leader, head, call.start)
             if found is not None:  # else one of those that waited leads the others
@@ -142,7 +144,7 @@ class InferEndpoint:
         try:
             result = written = await self._compute(model, head, body, call)
             if written.is_kept:
-                cache.put(key, written.body, written.headers)
+                cache.put(key, written.parts, written.headers)
             return written._replace(headers=list(written.headers))
         except _OF_CONTENT as error:
             result = error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.server.errors import ClientLeft, status_of
 from edge_infer.server.headers import echoed
-from edge_infer.server.ingestion.admission import HttpCall, ServerContext
+from edge_infer.server.ingestion.http_call import HttpCall
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.protocol.steps import Plan, parse_plan
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.ingestion.admission import ServerContext
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.scheduling.request import Step
     from edge_infer.tensors.tensor import Array
@@ -118,11 +119,11 @@ class EventEndpoint:
             known = (model.name, model.version, plan.request)
             to_write = (*known, answer.outputs, model.outputs, answer.variant, model.answer_size.most)
             if takes_long(plan.request, answer, is_raw=False):
-                data, _ = await asyncio.to_thread(write_answer, *to_write)
+                parts, _ = await asyncio.to_thread(write_answer, *to_write)
             else:
-                data, _ = write_answer(*to_write)
+                parts, _ = write_answer(*to_write)
             call.answered(answer.timings, perf_counter() - written_at, answer.variant, start)
-            await send(_event(b"step", data))
+            await send(_event(b"step", b"".join(parts)))
             for output, name in plan.state.items():
                 inputs[name] = answer.outputs[output]
         await send(_event(b"end", b'{"steps":%d}' % plan.steps))

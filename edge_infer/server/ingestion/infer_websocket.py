@@ -27,6 +27,7 @@ from edge_infer.server.ingestion.admission import Call, ServerContext
 from edge_infer.server.ingestion.submit import submit
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.frames import WrittenFrame, joined, write_frame
+from edge_infer.server.response.parts import size_of
 from edge_infer.server.response.writing import takes_long
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
     from edge_infer.server.ingestion.stream_socket import Socket, Turns
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
+    from edge_infer.server.response.parts import Parts
     from edge_infer.server.scheduling.request import Answer
     from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
-#: How many bytes of one stream may be in flight, the requests that are not answered and the answers that are not sent;
-#: the message that goes beyond it is the last that is read.
+#: How many bytes of one stream may be in flight: the requests that are not answered, the answers that are expected and
+#: those that are not sent; the request that goes beyond it is the last that begins.
 MAX_STREAM_BYTES = 32 * 2**20
 #: How many requests of one stream begin in a pass of the event loop, those with so much JSON counted as several.
 _A_TURN, _JSON_OF_ONE = 32, 2048
@@ -55,20 +57,31 @@ class _FrameCall(Call):
 
     Attributes:
         number: The client's.
-        size: Its bytes.
+        size: The bytes that it has in flight: its own and those of its answer, as far as they are known.
         is_raw: Whether it is nothing but the bytes of the only input.
         asked: What it asks for, once it is parsed.
     """
 
-    __slots__ = ("asked", "is_raw", "number", "size")
+    __slots__ = ("_stream", "asked", "is_raw", "number", "size")
     has_connection = False
 
     def __init__(self, stream: Stream, number: int, size: int, *, is_raw: bool) -> None:
         super().__init__(stream.context, stream.path, stream.head, stream.tenant)
+        self._stream = stream
         self.number = number
         self.size = size
         self.is_raw = is_raw
         self.asked: InferRequest | None = None
+
+    def expect(self, size: int) -> None:
+        """Take memory for an answer of so many bytes, which are in flight from now on.
+
+        Raises:
+            QueueFull: There is no room.
+        """
+        super().expect(size)
+        self.size += size
+        self._stream.bytes += size
 
 
 class Served(NamedTuple):
@@ -97,6 +110,7 @@ class Stream:
         socket: Its WebSocket.
 
     Attributes:
+        bytes: How many bytes it has in flight.
         context: What it shares with all requests.
         path: As given, as are `head` and `tenant`.
         requests: How many requests came.
@@ -121,11 +135,11 @@ class Stream:
         self._name, self._version = target
         self._socket = socket
         self._in_flight = 0
-        self._bytes = 0
-        self._unsent = 0  # the part of these that is answers
+        self.bytes = 0
+        self._unsent = 0  # the part of these that is answers which the socket does not have yet
         self._is_gone = self._is_ending = False
         self._model: LoadedModel | None = None  # what the last request was for
-        self._done: list[bytes] = []
+        self._done: list[Parts] = []
         self._has_done = asyncio.Event()
         self._has_room = asyncio.Event()
         self._is_empty = asyncio.Event()
@@ -196,7 +210,7 @@ class Stream:
         """Tell whether the stream has as much in flight as it may have now; one without any is never full."""
         if not self._in_flight:
             return False
-        if self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES:
+        if self._in_flight >= self._max_in_flight or self.bytes >= MAX_STREAM_BYTES:
             return True
         if self._tasks:  # one whose model is looked up is in no queue yet
             return True
@@ -242,7 +256,7 @@ class Stream:
         call = _FrameCall(self, number, len(body), is_raw=json_length == 0)
         self.requests += 1
         self._in_flight += 1
-        self._bytes += call.size
+        self.bytes += call.size
         refusal: EdgeInferError | None = self._memory.refusal(call.size, self.tenant.name)
         call.take(call.size)
         self._is_empty.clear()
@@ -331,8 +345,8 @@ class Stream:
 
     def _answer(self, call: _FrameCall, result: Answer, written: WrittenFrame) -> None:
         call.answered(result.timings, written.seconds, result.variant)
-        body, json_length, _ = written
-        self._put(call, FRAME.pack(call.number, json_length, len(body) - json_length) + body)
+        parts, json_length, _ = written
+        self._put(call, (FRAME.pack(call.number, json_length, size_of(parts) - json_length), *parts))
 
     def _fail(self, call: _FrameCall, error: Exception) -> None:
         call.release()
@@ -348,17 +362,18 @@ class Stream:
         self.errors += 1
         document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
         body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
-        self._put(call, FRAME.pack(call.number, len(body), 0) + body)
+        self._put(call, (FRAME.pack(call.number, len(body), 0), body))
 
-    def _put(self, call: _FrameCall, data: bytes) -> None:
+    def _put(self, call: _FrameCall, frame: Parts) -> None:
         """Send an answer; until then it takes memory in the place of its request."""
         call.close()
         if self._is_gone:
             return
-        self._memory.taken += len(data)
-        self._unsent += len(data)
-        self._bytes += len(data) - call.size
-        self._done.append(data)
+        size = size_of(frame)
+        self._memory.taken += size
+        self._unsent += size
+        self.bytes += size - call.size
+        self._done.append(frame)
         self._has_done.set()
 
     async def _write(self) -> None:
@@ -367,14 +382,15 @@ class Stream:
             while True:
                 await self._has_done.wait()
                 self._has_done.clear()
-                done, self._done = self._done, []
-                for data in joined(done):
-                    await self._socket.send(data)
-                sent = sum(map(len, done))
-                self._in_flight -= len(done)
-                self._bytes -= sent
-                self._unsent -= sent
-                self._memory.taken -= sent
+                count, messages = len(self._done), joined(self._done)
+                self._done = []
+                while messages:  # what was sent is kept by nobody but the connection
+                    size = size_of(messages[0])
+                    self._unsent -= size  # the socket counts it from now on
+                    self._memory.taken -= size
+                    await self._socket.send(messages.pop(0))
+                    self.bytes -= size
+                self._in_flight -= count
                 self._has_room.set()
                 if not self._in_flight:
                     self._is_empty.set()

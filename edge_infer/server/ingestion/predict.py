@@ -21,9 +21,9 @@ from edge_infer.errors import ExecutionError, InputError, PayloadTooLarge
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
 from edge_infer.server.execution.chain_model import ChainModel
 from edge_infer.server.execution.text_request import no_tensors
-from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.chains import predict_chain
 from edge_infer.server.ingestion.embeddings import read_embeddings, write_embeddings
+from edge_infer.server.ingestion.http_call import HttpCall
 from edge_infer.server.ingestion.raw_inputs import MAX_INPUTS, json_of, raw_input
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.head import JSON
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.ingestion.admission import Reply
+    from edge_infer.server.ingestion.admission import ServerContext
+    from edge_infer.server.ingestion.http_call import Reply
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.tasks.definition import Definition
     from edge_infer.tasks.prepared_steps import Ready
@@ -146,7 +147,7 @@ class PredictEndpoint:
         call = HttpCall(self._context, scope)
 
         async def answer() -> Reply:
-            return await work(call), [(b"content-type", JSON.encode())]
+            return (await work(call),), [(b"content-type", JSON.encode())]
 
         await call.answer(send, answer(), self._headers, problem=problem)
 

@@ -21,8 +21,8 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.server.errors import ClientLeft, UnsupportedMediaType
-from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.embeddings import parsed
+from edge_infer.server.ingestion.http_call import HttpCall
 from edge_infer.server.ingestion.tenant_bounds import check_answer
 from edge_infer.server.protocol.head import FORM, JSON
 from edge_infer.server.response.answer_json import answer_json
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.indexes import ServedIndex, ServedIndexes
-    from edge_infer.server.ingestion.admission import Reply
+    from edge_infer.server.ingestion.admission import ServerContext
+    from edge_infer.server.ingestion.http_call import Reply
     from edge_infer.server.ingestion.predict import PredictEndpoint
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.vectors.hit import Hit
@@ -98,7 +99,7 @@ class SearchEndpoint:
 
         async def answer() -> Reply:
             found = await self._search(call, scope["path_params"]["name"], receive)
-            return found, [(b"content-type", JSON.encode())]
+            return (found,), [(b"content-type", JSON.encode())]
 
         await call.answer(send, answer(), [(b"cache-control", b"no-store")])
 

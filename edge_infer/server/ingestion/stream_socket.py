@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Iterable, Sequence
 
+    from edge_infer.server.response.parts import Part
     from edge_infer.server.scheduling.shares import Tenant
 
 
@@ -26,8 +27,8 @@ class Socket(Protocol):
             ClientLeft: There is none.
         """
 
-    def send(self, data: bytes) -> Awaitable[None]:
-        """Send a message."""
+    def send(self, parts: Sequence[Part]) -> Awaitable[None]:
+        """Send a message; it counts in the server's memory until the client has read it."""
 
     def close(self, code: int, reason: str) -> Awaitable[None]:
         """Close it."""

@@ -250,6 +250,8 @@ def _given(document: dict[str, Any]) -> dict[str, Any]:
                 break
     if given.get("stop") == []:
         del given["stop"]
+    if given.get("top_k") == -1:  # all tokens, as clients of vLLM say
+        given["top_k"] = 0
     if (wanted := _response_format(document.get("response_format"))) is not None:
         given["response_format"] = wanted
     return given

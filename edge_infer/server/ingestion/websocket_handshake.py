@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.ingestion.admission import ServerContext
+    from edge_infer.server.ingestion.memory_budget import BodyMemory
     from edge_infer.server.ingestion.stream_socket import Socket, Turns
+    from edge_infer.server.response.parts import Part
 
 
 log = logging.getLogger(__name__)
@@ -36,11 +38,13 @@ class AsgiSocket:
     Args:
         receive: ASGI's.
         send: ASGI's.
+        memory: The server's memory for bodies and answers.
     """
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, memory: BodyMemory) -> None:
         self._receive = receive
         self._send = send
+        self._memory = memory
 
     async def accept(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Open it, with more headers in the answer to its handshake."""
@@ -65,9 +69,14 @@ class AsgiSocket:
         data: bytes | None = message.get("bytes")
         return data
 
-    async def send(self, data: bytes) -> None:
-        """Send a message."""
-        await self._send({"type": "websocket.send", "bytes": data})
+    async def send(self, parts: Sequence[Part]) -> None:
+        """Send a message; it counts in the server's memory until the other server has taken it."""
+        data = b"".join(parts)
+        self._memory.taken += len(data)
+        try:
+            await self._send({"type": "websocket.send", "bytes": data})
+        finally:
+            self._memory.taken -= len(data)
 
     async def close(self, code: int, reason: str) -> None:
         """Close it."""

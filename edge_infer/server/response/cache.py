@@ -6,29 +6,36 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from edge_infer.server.response.parts import size_of
+
 if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Sequence
 
     from edge_infer.errors import EdgeInferError
+    from edge_infer.server.response.parts import Parts
 
 T = TypeVar("T")
 #: What an answer takes beside its bytes, with its key, and each of its headers (measured with tracemalloc).
-ENTRY_BYTES = 256
+ENTRY_BYTES = 312
 HEADER_BYTES = 100
 
 
 class Kept(NamedTuple):
     """An answer as it was sent, and until when it may be sent again."""
 
-    body: bytes | memoryview
+    parts: Parts
     headers: Sequence[tuple[bytes, bytes]]
     until: float
 
     @property
     def size(self) -> int:
         """About how many bytes of memory it takes."""
-        return ENTRY_BYTES + len(self.body) + sum(HEADER_BYTES + len(name) + len(value) for name, value in self.headers)
+        return (
+            ENTRY_BYTES
+            + size_of(self.parts)
+            + sum(HEADER_BYTES + len(name) + len(value) for name, value in self.headers)
+        )
 
 
 class ResultCache(Generic[T]):
@@ -73,9 +80,9 @@ class ResultCache(Generic[T]):
         self._kept.move_to_end(key)
         return kept
 
-    def put(self, key: bytes, body: bytes | memoryview, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def put(self, key: bytes, parts: Parts, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep an answer, if there is room for it at all."""
-        kept = Kept(body, tuple(headers), self._clock() + self._ttl_s)
+        kept = Kept(parts, tuple(headers), self._clock() + self._ttl_s)
         if kept.size > self._max_bytes:
             return
         if key in self._kept:

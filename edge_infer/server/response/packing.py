@@ -6,9 +6,12 @@ import zlib
 from typing import TYPE_CHECKING
 
 from edge_infer.server.response.negotiation import choose_encodings
+from edge_infer.server.response.parts import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from edge_infer.server.response.parts import Parts
 
 #: Below this a compressor costs more than a network saves: 16 KiB take 0.1 ms, and 1.3 ms at 100 Mbit/s.
 MIN_BYTES = 16 * 2**10
@@ -18,33 +21,35 @@ _WORTHWHILE = 0.8
 _GZIP = 31
 
 
-def _gzip(data: bytes | memoryview) -> bytes:
+def _gzip(parts: Parts) -> bytes:
     packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
-    return packer.compress(data) + packer.flush()
+    return b"".join([*map(packer.compress, parts), packer.flush()])
 
 
-def _zstd(data: bytes | memoryview) -> bytes:
+def _zstd(parts: Parts) -> bytes:
     from zstandard import ZstdCompressor
 
-    return ZstdCompressor(level=1).compress(data)
+    packer = ZstdCompressor(level=1).compressobj(size=size_of(parts))
+    return b"".join([*map(packer.compress, parts), packer.flush()])
 
 
-_PACKERS: dict[str, Callable[[bytes | memoryview], bytes]] = {"zstd": _zstd, "gzip": _gzip}
+_PACKERS: dict[str, Callable[[Parts], bytes]] = {"zstd": _zstd, "gzip": _gzip}
 
 
-def pack(body: bytes | memoryview, accept_encoding: str) -> tuple[bytes | memoryview, str]:
+def pack(parts: Parts, accept_encoding: str) -> tuple[Parts, str]:
     """Compress an answer.
 
     Args:
-        body: It.
+        parts: Its body.
         accept_encoding: What the client reads.
 
     Returns:
         The body and its encoding; the body as it was and nothing where that is better.
     """
     encoding = next((name for name in choose_encodings(accept_encoding, tuple(_PACKERS)) if name in _PACKERS), "")
-    middle = max(0, (len(body) - _SAMPLE_BYTES) // 2)
-    sample = body[middle : middle + _SAMPLE_BYTES]
+    longest = max(parts, key=len)
+    middle = max(0, (len(longest) - _SAMPLE_BYTES) // 2)
+    sample = longest[middle : middle + _SAMPLE_BYTES]
     if not encoding or len(zlib.compress(sample, 1)) > _WORTHWHILE * len(sample):
-        return body, ""
-    return _PACKERS[encoding](body), encoding
+        return parts, ""
+    return (_PACKERS[encoding](parts),), encoding

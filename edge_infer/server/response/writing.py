@@ -13,6 +13,7 @@ from edge_infer.errors import PayloadTooLarge
 from edge_infer.formats.safetensors import write_strings
 from edge_infer.server.protocol.head import JSON, OCTETS
 from edge_infer.server.protocol.requests import LARGE_BYTES
+from edge_infer.server.response.parts import LONG_BYTES
 from edge_infer.tensors.arrays import to_tensor
 from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
@@ -24,13 +25,12 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
+    from edge_infer.server.response.parts import Part, Parts
     from edge_infer.server.scheduling.request import Answer, Timings
     from edge_infer.tensors.tensor import Array, TensorSpec
 
 _encode = msgspec.json.Encoder().encode
 _FEW = 64
-#: An array of so many bytes is sent as it is: to copy 16 MiB holds the event loop for 5 ms and more.
-_LONG_BYTES = 2**18
 #: How many numbers of a long list are written at once: about a millisecond.
 _PIECE = 8192
 #: JSON writes a number in up to so many bytes.
@@ -42,7 +42,7 @@ class Written(NamedTuple):
     """An answer before it is sent.
 
     Attributes:
-        body: What is sent.
+        parts: What is sent.
         headers: What goes with it, but for those of every answer.
         timings: Where its time went.
         serialization_s: How long it took to write.
@@ -50,7 +50,7 @@ class Written(NamedTuple):
         variant: What ran, where the model has several variants.
     """
 
-    body: bytes | memoryview
+    parts: Parts
     headers: list[tuple[bytes, bytes]]
     timings: Timings
     serialization_s: float
@@ -60,9 +60,10 @@ class Written(NamedTuple):
 
 def takes_long(asked: InferRequest, answer: Answer, *, is_raw: bool) -> bool:
     """Tell whether an answer is so much JSON that a thread should write it."""
-    if is_raw or asked.binary:
+    if is_raw:
         return False
-    return any(value.size >= LARGE_BYTES // _BYTES_OF_NUMBER for value in answer.outputs.values())
+    most = LARGE_BYTES // _BYTES_OF_NUMBER
+    return any(value.size >= most and name not in asked.binary for name, value in answer.outputs.items())
 
 
 def write(model: LoadedModel, head: RequestHead, asked: InferRequest, answer: Answer) -> Written:
@@ -71,14 +72,14 @@ def write(model: LoadedModel, head: RequestHead, asked: InferRequest, answer: An
     if head.is_raw and head.json_length is None and len(model.outputs) == 1:
         spec = model.outputs[0]
         value = answer.outputs[spec.name]
-        body: bytes | memoryview = octets(value)
+        parts: Parts = (octets(value),)
         headers = [
             (b"content-type", OCTETS.encode()),
             (b"tensor-datatype", DATATYPES[spec.dtype].encode()),
             (b"tensor-shape", ",".join(map(str, value.shape)).encode()),
         ]
     else:
-        body, json_length = write_answer(
+        parts, json_length = write_answer(
             model.name,
             model.version,
             asked,
@@ -93,7 +94,7 @@ def write(model: LoadedModel, head: RequestHead, asked: InferRequest, answer: An
     if answer.variant:
         headers.append((b"model-variant", answer.variant.encode()))
     is_kept = answer.variant in ("", model.variant)
-    return Written(body, headers, answer.timings, perf_counter() - start, is_kept, answer.variant)
+    return Written(parts, headers, answer.timings, perf_counter() - start, is_kept, answer.variant)
 
 
 def server_timing(timings: Timings, serialization_s: float, total_s: float) -> bytes:
@@ -118,7 +119,7 @@ def write_answer(
     specs: Sequence[TensorSpec],
     variant: str = "",
     most: int = 0,
-) -> tuple[bytes, int | None]:
+) -> tuple[Parts, int | None]:
     """Write the body of an answer: the outputs in the order that was asked for, else the model's.
 
     Args:
@@ -131,7 +132,8 @@ def write_answer(
         most: The most bytes of JSON; 0 for any number.
 
     Returns:
-        The body, and how many bytes of it are JSON where binary tensors follow, else None.
+        The body: its JSON, and a part for each binary tensor, which is not copied where it is large; and how many bytes
+        are JSON where binary tensors follow, else None.
 
     Raises:
         PayloadTooLarge: The JSON has more bytes.
@@ -143,7 +145,7 @@ def write_answer(
         document["id"] = request.id
     if variant:
         document["parameters"] = {"variant": variant}
-    chunks: list[Any] = []
+    tensors: list[Part] = []
     entries = []
     for name in names:
         value = outputs[name]
@@ -151,15 +153,13 @@ def write_answer(
         if name in request.binary:
             data = octets(value)
             entry["parameters"] = {"binary_data_size": len(data)}
-            chunks.append(data)
+            tensors.append(data)
         else:
             entry["data"] = flat(value) if value.size <= _PIECE else _in_pieces(value, most)
         entries.append(entry)
     document["outputs"] = entries
     head = _encode(document)
-    if not chunks:
-        return head, None
-    return b"".join((head, *chunks)), len(head)
+    return (head, *tensors), len(head) if tensors else None
 
 
 def _in_pieces(value: Array, most: int) -> msgspec.Raw:
@@ -202,14 +202,14 @@ def _spelt(value: float) -> str:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
-def octets(value: Array) -> bytes | memoryview:
+def octets(value: Array) -> Part:
     """Return the bytes of an array, row-major, little-endian; texts each behind 4 bytes of length.
 
     Those of a large array that has its memory for itself are not copied.
     """
     if not isinstance(value, Tensor):
         if value.dtype.isbuiltin and not value.dtype.hasobject and value.dtype.kind != "U":
-            if value.nbytes >= _LONG_BYTES and value.flags.c_contiguous and _is_all_of_its_memory(value):
+            if value.nbytes >= LONG_BYTES and value.flags.c_contiguous and _is_all_of_its_memory(value):
                 return memoryview(value.reshape(-1).view(numpy.uint8))
             data: bytes = value.tobytes()
             return data

@@ -97,8 +97,32 @@ _TEXT_OPTIONS = {
     "logit_bias": {"type": "object", "additionalProperties": {"type": "number"}},
     "response_format": _object({"type": {"enum": ["text", "json_object", "json_schema"]}}, "type"),
 }
-_CHOICE = _object({"index": _WHOLE, "finish_reason": {"enum": ["stop", "length"]}}, "index", "finish_reason")
-_MODEL_ENTRY = _object({"id": {"type": "string"}, "object": {"const": "model"}, "created": _WHOLE}, "id", "object")
+_TEXT_OR_NULL = {"type": ["string", "null"]}
+_CHOICE = _object(
+    {
+        "index": _WHOLE,
+        "message": _object(
+            {"role": {"const": "assistant"}, "content": {"type": "string"}, "refusal": _TEXT_OR_NULL},
+            *("role", "content"),
+        ),
+        "text": {"type": "string", "description": "In the place of `message`, where a text was gone on from"},
+        "logprobs": {"type": ["object", "null"], "description": "In OpenAI's form, where they were asked for"},
+        "finish_reason": {"enum": ["stop", "length"]},
+    },
+    *("index", "logprobs", "finish_reason"),
+)
+_USAGE = _object(
+    {
+        **dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), _WHOLE),
+        "prompt_tokens_details": _object({"cached_tokens": _WHOLE}, "cached_tokens"),
+    },
+    *("prompt_tokens", "completion_tokens", "total_tokens"),
+)
+_MODEL_ENTRY = _object(
+    {"id": {"type": "string"}, "object": {"const": "model"}, "created": _WHOLE, "owned_by": {"type": "string"}},
+    *("id", "object", "created", "owned_by"),
+)
+_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 SCHEMAS = {
     "Chat": _object(
         {
@@ -132,8 +156,9 @@ SCHEMAS = {
             "object": {"enum": ["chat.completion", "text_completion"]},
             "created": _WHOLE,
             "model": {"type": "string"},
+            "system_fingerprint": {"type": "string", "description": "Changes when the model's files do"},
             "choices": {"type": "array", "items": _CHOICE},
-            "usage": _object(dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), _WHOLE)),
+            "usage": _USAGE,
         },
         *("id", "object", "created", "model", "choices", "usage"),
     ),
@@ -142,9 +167,8 @@ SCHEMAS = {
     ),
     "Model": _MODEL_ENTRY,
     "Content": _object({"content": {"type": "string"}, "model": {"type": "string"}}, "content"),
-    "Tokens": _object(
-        {"tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}, "model": {"type": "string"}}, "tokens"
-    ),
+    "Tokens": _object({"tokens": _TOKENS, "model": {"type": "string"}}, "tokens"),
+    "Tokenized": _object({"tokens": _TOKENS, "count": _WHOLE}, "tokens", "count"),
     "Inference": {
         "anyOf": [
             schema_of("Request"),
@@ -190,6 +214,29 @@ SCHEMAS = {
         },
         *("model", "input"),
     ),
+    "Embeddings": _object(
+        {
+            "object": {"const": "list"},
+            "data": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "object": {"const": "embedding"},
+                        "index": _WHOLE,
+                        "embedding": {
+                            "type": ["array", "string"],
+                            "items": {"type": "number"},
+                            "description": "Numbers, or the base64 text of their bytes as float32",
+                        },
+                    },
+                    *("object", "index", "embedding"),
+                ),
+            },
+            "model": {"type": "string"},
+            "usage": _object({"prompt_tokens": _WHOLE, "total_tokens": _WHOLE}, "prompt_tokens", "total_tokens"),
+        },
+        *("object", "data", "model", "usage"),
+    ),
     "Search": _object(
         {
             "query": {"description": "A text, or a vector as a list of numbers"},
@@ -223,6 +270,9 @@ SCHEMAS = {
             "model_name": {"type": "string"},
             "model_version": {"type": "string"},
             "id": {"type": "string"},
+            "parameters": _object(
+                {"variant": {"type": "string", "description": "What ran, where several variants take turns"}}
+            ),
             "outputs": {"type": "array", "items": schema_of("Tensor")},
         },
         *("model_name", "model_version", "outputs"),
@@ -258,6 +308,11 @@ SCHEMAS = {
                 "type": "object",
                 "additionalProperties": {"type": "string"},
                 "description": "What happened to the device, by pool",
+            },
+            "failed": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "The code of the error of each model whose newest bundle could not be loaded",
             },
         },
         "ready",

@@ -11,6 +11,9 @@ from edge_infer.bundle.manifest import FileEntry, Manifest
 from edge_infer.bundle.variant import Variant
 from edge_infer.generation import generate
 from edge_infer.generation.vectors import write_vectors
+from edge_infer.server.app import Limits, create_app
+from edge_infer.server.execution.text_model import TextLimits, TextModel
+from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.tasks.text.byte_alphabet import CHARACTERS
 from edge_infer.tensors.tensor import TensorSpec
 from tests.support.generation.fake_decoder import FakeDecoder
@@ -24,11 +27,15 @@ if TYPE_CHECKING:
     import pytest
 
     from edge_infer.generation.vectors import GenerationVector
+    from edge_infer.server.app import Application
     from edge_infer.server.http.in_thread import ServerThread
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 END, SIZE = 256, 258
 USER = [{"role": "user", "content": "Hi"}]
+CHAT = "/v1/chat/completions"
+#: The tokens of `USER`.
+PROMPT = len("user: Hi\nassistant:")
 
 
 def tokenizer_file() -> bytes:
@@ -159,3 +166,21 @@ def events_of(body: bytes) -> list[Any]:
     parts = body.decode().split("\n\n")
     assert parts[-2:] == ["data: [DONE]", ""]
     return [json.loads(part.removeprefix("data: ")) for part in parts[:-2]]
+
+
+def app_of(path: Path, slots: int = 2, **more: Any) -> Application:
+    limits = Limits(text=TextLimits(slots), batch=BatchLimits(max_wait_ms=1e6))
+    return create_app({"chat": path}, limits=limits, **more)
+
+
+def model_of(app: Application) -> TextModel:
+    (model,) = app.engine.active()
+    assert isinstance(model, TextModel)
+    return model
+
+
+def is_empty(app: Application) -> bool:
+    """Whether no slot is in use, nothing waits, and no memory is held."""
+    model = model_of(app)
+    slots, runner = model.slots, model.runner
+    return not (slots.running or slots.waiting or runner.running or len(model.batcher) or model.in_flight)

@@ -59,7 +59,6 @@ _NOT_TRUE = {
     "RadiusNeighborsClassifier": "skl2onnx's graph of it does not run",
     "RadiusNeighborsRegressor": "skl2onnx's graph of it does not run",
     "TunedThresholdClassifierCV": "skl2onnx leaves the tuned threshold out",
-    "FixedThresholdClassifier": "skl2onnx leaves the threshold out",
 }
 #: The answers of a Gaussian process may be off by so much of the size of what it was fitted on.
 _TOLERANCE = 1e-3

@@ -239,7 +239,7 @@ def test_quantiles_that_repeat_behind_a_scaler_are_met(fitted: str, name: str) -
         ("late_quantiles", "QuantileTransformer behind StandardScaler", "put the QuantileTransformer first"),
         ("robust_quantiles", "QuantileTransformer behind RobustScaler", "put the QuantileTransformer first"),
         ("calibrated_texts", "around columns of texts", "calibrate the last step alone"),
-        ("one_class", "outputs of another form", "two classes or more"),
+        ("one_class", "knows one class alone", "two classes or more"),
         ("nothing_selected", "SelectFdr selects none of its 4 columns", "SelectKBest"),
         ("lightgbm", r"was fitted on categories of pandas .`blue`", "from_dtype"),
         ("xgboost", "was fitted on categories of pandas in `c`", "from_dtype"),

@@ -33,7 +33,7 @@ from edge_infer_converters.passes.graphs import (
     opset_of,
     subgraphs_of,
 )
-from edge_infer_converters.passes.ranges import activation_ranges
+from edge_infer_converters.passes.ranges import Range, activation_ranges
 from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.small_constants import halve, share_scalars
 
@@ -48,6 +48,8 @@ _PER_CHANNEL_OPSET = 13
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # Which input of those is the bias.
 _BIAS = 2
+# Scores below are masked: 8 bits that reach so far have no step for the others.
+_MASKED = -5e3
 # What stays in float: these divide by small numbers, and their few weights are not worth a byte.
 _FLOAT = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
 
@@ -95,10 +97,10 @@ def to_int8(
                 activation_qType=QuantType.QUInt8,
                 tensors_range=TensorsData(
                     CalibrationMethod.MinMax,
-                    {name: (np.float32(one.low), np.float32(one.high)) for name, one in found.items()},
+                    {name: (np.float32(one.low), np.float32(one.high)) for name, one in found.items() if one.is_finite},
                 ),
                 nodes_to_quantize=[],
-                nodes_to_exclude=[],
+                nodes_to_exclude=_endless(prepared.graph, found),
                 # Each is named: the default comes from a set, whose order differs from run to run.
                 op_types_to_quantize=sorted(_quantizable()),
                 extra_options={},
@@ -174,6 +176,19 @@ def prepare(model: onnx.ModelProto, apart: Sequence[onnx.TensorProto] | WeightsI
     _own_weights(prepared.graph)
     _name_nodes(prepared.graph)
     return prepared
+
+
+def _endless(graph: onnx.GraphProto, found: Mapping[str, Range]) -> list[str]:
+    """Name the nodes of values without an end, such as scores that a mask makes -inf, which stay float."""
+    endless = {name for name, one in found.items() if not one.is_finite}
+    scores = [node.input[0] for node in graph.node if node.op_type == "Softmax"]
+    endless.update(name for name in scores if name in found and found[name].low <= _MASKED)
+    endless.update(
+        tensor.name
+        for tensor in graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT and not np.isfinite(numpy_helper.to_array(tensor)).all()
+    )
+    return [node.name for node in graph.node if endless & {*node.input, *node.output}]
 
 
 def _plain_gemm_weights(graph: onnx.GraphProto) -> None:

@@ -36,6 +36,11 @@ class Range(NamedTuple):
     low: float
     high: float
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether both ends are numbers: masked scores may begin at minus infinity."""
+        return bool(np.isfinite(self.low) and np.isfinite(self.high))
+
 
 class Histogram:
     """How often values of one tensor were seen.
@@ -86,7 +91,7 @@ class Histogram:
 def activation_ranges(
     model: onnx.ModelProto, calls: Sequence[Mapping[str, np.ndarray]], method: str
 ) -> dict[str, Range]:
-    """Find the range of every float32 value that a model computes or takes.
+    """Find the range of every float32 value that a model computes or takes; some may have no end.
 
     Args:
         model: The float model; values inside subgraphs are left out.
@@ -109,14 +114,14 @@ def activation_ranges(
         low, high = float(value.min()), float(value.max())
         known = seen.get(name, Range(0.0, 0.0))
         seen[name] = Range(min(known.low, low), max(known.high, high))
-    seen = {name: one for name, one in seen.items() if np.isfinite(one.low) and np.isfinite(one.high)}
     if method == "minmax":
         return seen
-    counted = {name: Histogram(*one) for name, one in seen.items()}
+    counted = {name: Histogram(*one) for name, one in seen.items() if one.is_finite}
     for name, value in passes():
         if name in counted:
             counted[name].add(value)
-    return {name: one.percentile() if method == "percentile" else one.least_error() for name, one in counted.items()}
+    chosen = {name: one.percentile() if method == "percentile" else one.least_error() for name, one in counted.items()}
+    return seen | chosen
 
 
 def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

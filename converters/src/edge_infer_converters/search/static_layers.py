@@ -51,7 +51,7 @@ def static_layers(
         method: How ranges are found, one of `ranges.METHODS`.
     """
     prepared = prepare(model)
-    ranges = activation_ranges(prepared, calls, method)
+    ranges = {name: one for name, one in activation_ranges(prepared, calls, method).items() if one.is_finite}
     names = [value.name for value in prepared.graph.output]
     layers = _flagged(prepared, ranges)
     if not layers:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from edge_infer_converters.sources.estimator_steps import last_of
 from edge_infer_converters.sources.file_trees import trees_in
 
 #: How far a threshold as float32 may be from that of scikit-learn.
@@ -21,7 +22,7 @@ def mend(graph: onnx.GraphProto, estimator: Any) -> None:
         graph: The export; it is changed in place.
         estimator: What was exported.
     """
-    last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+    last = last_of(estimator)
     kind = type(last).__name__
     if _has_turned_scores(last):
         _turn(graph)
@@ -29,6 +30,10 @@ def mend(graph: onnx.GraphProto, estimator: Any) -> None:
         _flatten(graph)
     if kind == "OneVsOneClassifier":
         _name_best(graph, last.classes_)
+    if kind == "LinearDiscriminantAnalysis" and len(last.classes_) == 2:
+        _logistic(graph)
+    if kind == "SGDClassifier" and len(last.classes_) > 2:
+        _label_by_scores(graph)
     if isinstance(getattr(last, "classes_", None), list) and len(graph.output) > 1:
         _rows_first(graph, last.classes_)
     _send_missing(graph, estimator)
@@ -60,12 +65,35 @@ def _turn(graph: onnx.GraphProto) -> None:
     graph.node.append(onnx.helper.make_node("Neg", [turned], [name]))
 
 
+def _logistic(graph: onnx.GraphProto) -> None:
+    """Make the shares of two classes of a linear classifier's score: skl2onnx takes those of twice the score."""
+    for node in graph.node:
+        for one in node.attribute:
+            if node.op_type == "LinearClassifier" and one.name == "post_transform" and one.s == b"SOFTMAX":
+                one.s = b"LOGISTIC"
+
+
+def _label_by_scores(graph: onnx.GraphProto) -> None:
+    """Take a linear classifier's label from its scores: probabilities of several classes may all round to 1."""
+    makers = {name: node for node in graph.node for name in node.output}
+    best = next(node for node in reversed(graph.node) if node.op_type == "ArgMax")
+    best.input[0] = next(
+        node.output[0]
+        for node in reversed(graph.node)
+        if node.op_type == "Add" and node.input[0] in makers and makers[node.input[0]].op_type == "MatMul"
+    )
+
+
 def _rows_first(graph: onnx.GraphProto, classes: list[np.ndarray]) -> None:
     """Give probabilities of several targets as [rows, targets, classes]; skl2onnx begins with the targets."""
     value = graph.output[1]
     (maker,) = (node for node in graph.node if value.name in node.output)
     if not value.type.HasField("tensor_type"):
         return
+    before = next((node for node in graph.node if node.output[0] == maker.input[0]), maker)
+    if maker.op_type == before.op_type == "Cast" and before.attribute[0].i == onnx.TensorProto.BOOL:
+        maker.input[0] = before.input[0]  # of a tree, whose shares would all become 0 or 1
+        graph.node.remove(before)
     by_target = f"{value.name}_by_target"
     maker.output[list(maker.output).index(value.name)] = by_target
     for node in graph.node:  # the labels are taken from the probabilities
@@ -85,9 +113,23 @@ def _name_best(graph: onnx.GraphProto, classes: np.ndarray) -> None:
     parts = {part: f"{name}_{part}" for part in ("best", "classes")}
     graph.initializer.append(onnx.numpy_helper.from_array(known, parts["classes"]))
     graph.node.append(onnx.helper.make_node("ArgMax", [scores], [parts["best"]], axis=1, keepdims=0))
+    if len(classes) == 2:
+        _score_of_second(graph, scores)
     graph.node.append(onnx.helper.make_node("Gather", [parts["classes"], parts["best"]], [name], axis=0))
     graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.STRING if is_text else onnx.TensorProto.INT64
     del graph.output[0].type.tensor_type.shape.dim[1:]
+
+
+def _score_of_second(graph: onnx.GraphProto, scores: str) -> None:
+    """Give two classes the score of the second one, once with each sign: scikit-learn says no other."""
+    both, second, first, column = (f"{scores}_{part}" for part in ("both", "second", "first", "column"))
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [both if one == scores else one for one in names]
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array([1], np.int64), column))
+    graph.node.append(onnx.helper.make_node("Gather", [both, column], [second], axis=1))
+    graph.node.append(onnx.helper.make_node("Neg", [second], [first]))
+    graph.node.append(onnx.helper.make_node("Concat", [first, second], [scores], axis=1))
 
 
 def _send_missing(graph: onnx.GraphProto, estimator: Any) -> None:
@@ -105,14 +147,16 @@ def _send_missing(graph: onnx.GraphProto, estimator: Any) -> None:
         for place, tree in enumerate(found["treeids"].ints):
             places[tree].append(place)
         made = np.array(flags.ints)
-        for own in places.values():
+        for _, own in sorted(places.items()):
             ordered = sorted(own, key=found["nodeids"].ints.__getitem__)
             parts = [np.array(found[name].ints)[ordered] for name in ("truenodeids", "falsenodeids", "featureids")]
             values = np.array(found["values"].floats)[ordered]
-            for one in known.get(_form(*parts), ()):
+            same = known.get(_form(*parts), [])
+            for place, one in enumerate(same):
                 branches = one.children_left > 0
                 if np.allclose(values[branches], one.threshold[branches], _ROUNDING, _ROUNDING):
                     made[ordered] = np.where(branches, one.missing_go_to_left, 0)
+                    same.append(same.pop(place))  # of equal trees, which come in their order, the next one is another
                     break
         flags.ints[:] = made.tolist()
 

@@ -34,6 +34,7 @@ class Framework(NamedTuple):
         sizes: By input, the axes whose size an export must keep free, if the model itself does.
         notes: What the user should know of the export.
         draws: Whether the examples are rows that are worth more than random numbers: of known categories.
+        advice: What to do where the export gives other numbers.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Framework(NamedTuple):
     sizes: Mapping[str, Sequence[int]] = {}
     notes: tuple[str, ...] = ()
     draws: bool = False
+    advice: str = _EXPORT_YOURSELF
 
 
 class FrameworkReference:
@@ -97,6 +99,7 @@ def compare(framework: Framework, path: Path, where: str, *, allow_baked: bool =
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     fixed = {one.name: [isinstance(size, int) for size in one.shape] for one in session.get_inputs()}
     notes: list[str] = []
+    scales: dict[int, float] = {}  # the largest value of each output so far: zeros alone may give tiny ones
     for label, call, baked in _trials(framework, fixed):
         try:
             expected = framework.run(call)
@@ -121,23 +124,35 @@ def compare(framework: Framework, path: Path, where: str, *, allow_baked: bool =
                 hint=_EXPORT_YOURSELF,
             ) from error
         for index, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
-            if not is_near(np.asarray(ours), np.asarray(theirs)):
+            scales[index] = max(scales.get(index, 0.0), _largest(np.asarray(theirs)))
+            if not is_near(np.asarray(ours), np.asarray(theirs), scales[index]):
                 raise ConversionError(
                     f"The export of `{where}` differs from {framework.name} in output {index} on {label}",
-                    hint=_EXPORT_YOURSELF,
+                    hint=framework.advice,
                 )
     return tuple(notes)
 
 
-def is_near(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Tell whether an output of an export is what the framework gives, within what rounding may do."""
+def is_near(ours: np.ndarray, theirs: np.ndarray, scale: float | None = None) -> bool:
+    """Tell whether an output of an export is what the framework gives, within what rounding may do.
+
+    Args:
+        ours: The output of the export.
+        theirs: That of the framework.
+        scale: The largest value of this output; that of `theirs` by default.
+    """
     if ours.shape != theirs.shape:
         return False
     if ours.dtype.kind != "f":
         return not ours.size or float((ours == theirs).mean()) >= _MIN_EQUAL
     theirs = theirs.astype(np.float64)
-    scale = float(np.abs(theirs[np.isfinite(theirs)]).max(initial=0))
+    scale = _largest(theirs) if scale is None else scale
     return bool(np.allclose(ours, theirs, _TOLERANCE, _TOLERANCE * scale, equal_nan=True))
+
+
+def _largest(values: np.ndarray) -> float:
+    """Return the largest size of a number; 0 for texts and where none is finite."""
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0)) if values.dtype.kind in "biuf" else 0.0
 
 
 def _trials(framework: Framework, fixed: Mapping[str, Sequence[bool]]) -> list[tuple[str, Feeds, str]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import warnings
 from importlib import import_module
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,33 +17,28 @@ import numpy as np
 from edge_infer.errors import ConversionError
 from edge_infer_converters.engine import first_line
 from edge_infer_converters.sources.estimator_mends import mend
+from edge_infer_converters.sources.estimator_refusals import instead_of, refusal, refuse
+from edge_infer_converters.sources.estimator_steps import every_estimator, named_steps
 from edge_infer_converters.sources.framework import Framework, is_near
 from edge_infer_converters.sources.histogram_trees import categories_of
+from edge_infer_converters.sources.late_quantiles import exact_scalers
 from edge_infer_converters.sources.made import first_of
 from edge_infer_converters.sources.own_converters import own_converters
 from edge_infer_converters.sources.raw_columns import RawColumns, read_columns
 from edge_infer_converters.sources.table import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _OPSET = 20
-_MAX_SAID = 200
 _ROWS = 64
-#: Transformers that hand numbers on as they are.
-_EXACT = ("SimpleImputer", "OrdinalEncoder", "OneHotEncoder", "VarianceThreshold", "SelectKBest", "ColumnTransformer")
-#: Scalers that skl2onnx can write with scikit-learn's own roundings, and the option of it that does.
-_AS_ROUNDED = {"StandardScaler": "div", "MaxAbsScaler": "div_cast"}
 #: Options of VotingClassifier, KBinsDiscretizer and RandomTreesEmbedding, and those that give the same numbers.
 _SAME_NUMBERS = (
     ("flatten_transform", True, False),
     ("encode", "onehot", "onehot-dense"),
     ("sparse_output", True, False),
 )
-_LISTED = "docs/reference/estimators.md lists what is exported"
-_ONE_CLASS = "it was fitted on one class alone, and has nothing to tell apart: fit it on rows of two classes or more"
-_CALIBRATE_LAST = "calibrate the last step alone: make_pipeline(columns, CalibratedClassifierCV(classifier)).fit(x, y)"
 #: The share of values that are missing in the rows on which exports are compared, where the estimator takes such.
 _MISSING = 0.1
 #: The methods that an output may be of, the likelier first.
@@ -81,8 +75,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
             "Exporting from scikit-learn needs skl2onnx, which is not installed",
             hint='pip install "edge-infer-converters[sklearn]"',
         ) from error
-    _refuse_inner_texts(estimator, where)
-    _refuse_late_quantiles(estimator, where)
+    refuse(estimator, where)
     read = read_columns(estimator, int(estimator.n_features_in_))
     made, columns = (estimator, None) if read is None else read
     made = _plainly(made, is_copy=read is not None)
@@ -97,11 +90,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         "custom_shape_calculators": shapes,
     }
     try:
-        exact: dict[int, dict[str, Any]] = {
-            id(before): {"div": _AS_ROUNDED[type(before).__name__]}
-            for before, step in _late_quantiles(made)
-            if _is_met(before, step)
-        }
+        exact = exact_scalers(made)
         try:
             options = exact | ({id(made): {"zipmap": False}} if hasattr(made, "classes_") else {})
             model = skl2onnx.convert_sklearn(made, options=options or None, **arguments)
@@ -112,7 +101,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     except ConversionError:
         raise
     except Exception as error:  # skl2onnx has many classes of its own
-        raise _refusal(estimator, where, error, skl2onnx.__version__) from error
+        raise refusal(estimator, where, error, skl2onnx.__version__) from error
     mend(model.graph, made)
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.shape.dim:
@@ -122,92 +111,29 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     return of_estimator("scikit-learn", estimator, width, path, columns)
 
 
-def _refuse_inner_texts(estimator: Any, where: str) -> None:
-    """Refuse columns of texts inside an estimator that is calibrated: nothing numbers them there."""
-    for _, one in _named_steps(estimator):
-        inner = getattr(one, "calibrated_classifiers_", None)
-        steps = [step for _, step in _named_steps(inner[0].estimator)] if inner else []
-        if any(known.dtype.kind in "OUS" for step in steps for known in getattr(step, "categories_", ())):
-            raise ConversionError(
-                f"`{where}` is a CalibratedClassifierCV around columns of texts, which have to stand before it",
-                hint=_CALIBRATE_LAST,
-            )
-
-
-def _refuse_late_quantiles(estimator: Any, where: str) -> None:
-    """Refuse quantiles that repeat behind a step that computes: the answer jumps there, and float32 falls beside it."""
-    for before, step in _late_quantiles(estimator):
-        if not _is_met(before, step):
-            repeated = _repeated(step.quantiles_).any(axis=0)
-            raise ConversionError(
-                f"`{where}` has a QuantileTransformer behind {type(before).__name__}, and its column "
-                f"{int(repeated.argmax())} has a quantile twice: its answer jumps there, and float32 misses it",
-                hint="put the QuantileTransformer first: a scaler before it changes none of its answers",
-            )
-
-
-def _late_quantiles(estimator: Any) -> Iterator[tuple[Any, Any]]:
-    """Give each QuantileTransformer with a quantile twice that stands behind a step that computes, after that step."""
-    for _, one in _named_steps(estimator):
-        for before, step in pairwise(step for _, step in getattr(one, "steps", ())):
-            quantiles = getattr(step, "quantiles_", None)
-            computes = hasattr(before, "transform") and type(before).__name__ not in _EXACT
-            if quantiles is not None and computes and _repeated(quantiles).any():
-                yield before, step
-
-
-def _repeated(quantiles: np.ndarray) -> np.ndarray:
-    """Tell of each quantile but the first whether it is that before it, [quantiles - 1, columns]."""
-    return np.asarray(quantiles[1:] == quantiles[:-1])
-
-
-def _is_met(before: Any, step: Any) -> bool:
-    """Tell whether the export meets the quantiles that repeat: float32, behind a scaler with the same roundings."""
-    twice = step.quantiles_[1:][_repeated(step.quantiles_)]
-    return type(before).__name__ in _AS_ROUNDED and bool((twice == twice.astype(np.float32)).all())
-
-
 def _plainly(estimator: Any, *, is_copy: bool) -> Any:
     """Return an estimator with the options that skl2onnx takes where others give the same numbers."""
-    others = [
+    others: list[tuple[Any, str, Any]] = [
         (one, name, plain)
-        for _, one in _named_steps(estimator)
+        for _, one in named_steps(estimator)
         for name, given, plain in _SAME_NUMBERS
         if getattr(one, name, None) == given
+    ]
+    others += [
+        (one, "_y", one._y.astype(np.float64))
+        for one in every_estimator(estimator)
+        if type(one).__name__ == "KNeighborsRegressor" and one._y.dtype.kind == "b"
+    ]
+    others += [
+        (one, "classes_", one.classes_.astype(np.int64))
+        for one in every_estimator(estimator)
+        if getattr(vars(one).get("classes_"), "dtype", np.dtype(float)).kind in "bu"
     ]
     if others and not is_copy:
         return _plainly(copy.deepcopy(estimator), is_copy=True)
     for one, name, plain in others:
         setattr(one, name, plain)
     return estimator
-
-
-def _refusal(estimator: Any, where: str, error: Exception, version: str) -> ConversionError:
-    """Return the error of an estimator that skl2onnx does not export."""
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0].strip()
-    said = said if len(said) <= _MAX_SAID else f"{said[:_MAX_SAID]}..."
-    steps = [one for one in _named_steps(estimator) if f".{type(one[1]).__name__}'" in said]
-    is_around_pipeline = any(
-        hasattr(one, "calibrated_classifiers_") and hasattr(one.estimator, "steps")
-        for _, one in _named_steps(estimator)
-    )
-    inside = f" at the step `{steps[0][0]}` ({type(steps[0][1]).__name__})" if steps and steps[0][0] else ""
-    return ConversionError(
-        f"skl2onnx {version} cannot export `{where}` ({type(estimator).__name__}){inside}: {said}",
-        hint=_CALIBRATE_LAST if is_around_pipeline else _ONE_CLASS if _has_one_class(estimator) else _LISTED,
-        **({"step": steps[0][0]} if inside else {}),
-    )
-
-
-def _named_steps(made: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Give the estimators inside one with their names, those of the inside joined by points."""
-    yield where, made
-    inner = [*getattr(made, "steps", ()), *(one[:2] for one in getattr(made, "transformers_", ()))]
-    inner += list(getattr(made, "transformer_list", ()))
-    inner += [("", getattr(made, name)) for name in ("best_estimator_", "estimator") if hasattr(made, name)]
-    for name, one in inner:
-        if not isinstance(one, (str, type(None))):
-            yield from _named_steps(one, ".".join(part for part in (where, name) if part))
 
 
 def of_estimator(
@@ -240,18 +166,18 @@ def of_estimator(
     except Exception as error:  # onnxruntime has many classes of its own
         raise ConversionError(
             f"The export of {type(estimator).__name__} does not run: {first_line(error)}",
-            hint=_ONE_CLASS if _has_one_class(estimator) else f"fit another estimator: {_LISTED}",
+            hint=instead_of(estimator),
         ) from error
     chosen = []
     for found in outputs:
         if not isinstance(found, np.ndarray):  # a list, which becomes several outputs
             return None
-        answers = {name: one for name in _METHODS if (one := _answer(estimator, name, raw(rows), found)) is not None}
-        if not answers and _has_one_class(estimator):
+        if len(found) != len(rows):
             raise ConversionError(
-                f"The export of {type(estimator).__name__} has outputs of another form than scikit-learn's",
-                hint=_ONE_CLASS,
+                f"The export of {type(estimator).__name__} gives {len(found)} answers to {len(rows)} rows",
+                hint=instead_of(estimator),
             )
+        answers = {name: one for name in _METHODS if (one := _answer(estimator, name, raw(rows), found)) is not None}
         if not answers:
             return None
         # One that gives other numbers is refused when the export is compared.
@@ -273,17 +199,7 @@ def of_estimator(
                 f"{kind} takes missing values (NaN), and its export answers them otherwise: fill them in before it",
             )
     draws = columns is not None or bool(categories_of(estimator))
-    return Framework(library, run, {"x": rows}, {"x": [0]}, notes=notes, draws=draws)
-
-
-def _has_one_class(estimator: Any) -> bool:
-    """Tell whether a classifier knows a single class; of several outputs each has classes of its own."""
-    classes = getattr(_last(estimator), "classes_", None)
-    return isinstance(classes, np.ndarray) and len(classes) == 1
-
-
-def _last(estimator: Any) -> Any:
-    return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+    return Framework(library, run, {"x": rows}, {"x": [0]}, notes=notes, draws=draws, advice=instead_of(estimator))
 
 
 def _answers_alike(run: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]], session: Any, rows: Any) -> bool | None:
@@ -300,12 +216,15 @@ def _answers_alike(run: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]], 
 
 
 def _drawn(estimator: Any, features: int) -> np.ndarray:
-    """Draw rows of normal numbers; a column with categories of numbers gets these."""
+    """Draw rows of normal numbers; a column with categories of numbers gets these, and neighbours what they know."""
     chance = np.random.default_rng(0)
     counts = getattr(estimator, "n_categories_", None)
     if counts is not None:  # of CategoricalNB, which takes no other numbers
         return chance.integers(0, counts, (_ROWS, features)).astype(np.float32)
     rows = chance.normal(size=(_ROWS, features)).astype(np.float32)
+    fitted = getattr(estimator, "_fit_X", None)
+    if isinstance(fitted, np.ndarray):  # neighbours at the same distance are found among the rows it was fitted on
+        return fitted[:: max(len(fitted) // _ROWS, 1)].astype(np.float32)
     if type(estimator).__name__.startswith("HistGradientBoosting"):
         for place, known in categories_of(estimator).items():
             rows[:, place] = chance.choice(np.array(known, np.float32), _ROWS)
@@ -321,6 +240,8 @@ def _answer(estimator: Any, method: str, rows: Any, found: np.ndarray) -> np.nda
         given = _called(estimator, method, rows)
     except (AttributeError, TypeError, ValueError):
         return None
+    if method == "predict" and found.dtype.kind in "iu" and hasattr(estimator, "classes_"):
+        given = given.astype(found.dtype)  # classes may be whole numbers that are stored as floats
     is_same_kind = (given.dtype.kind == "f") == (found.dtype.kind == "f")
     is_score_of_two = method == "decision_function" and 2 * given.size == found.size
     return _shaped(given, found.shape) if is_same_kind and (given.size == found.size or is_score_of_two) else None
@@ -336,7 +257,13 @@ def _called(estimator: Any, method: str, rows: Any) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         warnings.filterwarnings("ignore", message="Found unknown categories")
-        found = getattr(estimator, method)(rows)
+        called = getattr(estimator, method)
+        try:
+            found = called(rows)
+        except ValueError:
+            if getattr(rows, "dtype", None) != np.float32:
+                raise
+            found = called(rows.astype(np.float64))  # some take numbers only as they were fitted on them
         if isinstance(found, list):  # an array for each target; the export fills up what has fewer classes
             width = max(one.shape[1] for one in found)
             found = np.stack([np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in found], 1)

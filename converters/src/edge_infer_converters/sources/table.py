@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge_infer.tasks.sources.tables import KEY
+from edge_infer_converters.sources.estimator_steps import last_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,20 +66,14 @@ def _answer(outputs: Sequence[str], estimator: Any) -> str | None:
         return "classes" if hasattr(estimator, "predict_proba") or type(estimator).__name__ == "Booster" else "label"
     if "variable" in outputs:
         return "value" if hasattr(estimator, "predict") else None
-    if "scores" in outputs and hasattr(_last(estimator), "cluster_centers_"):
+    if "scores" in outputs and hasattr(last_of(estimator), "cluster_centers_"):
         return "nearest"
     return "label" if "label" in outputs else None
 
 
-def _last(estimator: Any) -> Any:
-    """Return the last step of a pipeline of scikit-learn, or the estimator itself."""
-    steps = getattr(estimator, "steps", None)
-    return steps[-1][1] if steps else estimator
-
-
 def _classes(model: onnx.ModelProto, estimator: Any, answer: str) -> list[str]:
     if answer == "nearest":
-        return [f"cluster {i}" for i in range(len(_last(estimator).cluster_centers_))]
+        return [f"cluster {i}" for i in range(len(last_of(estimator).cluster_centers_))]
     classes = getattr(estimator, "classes_", None)
     if isinstance(classes, np.ndarray):
         return [_name(one) for one in classes.tolist()]

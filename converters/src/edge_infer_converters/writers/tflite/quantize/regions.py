@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _SENSITIVE = ("DIV", "EXP", "LOG", "POW", "RSQRT", "SQRT")
 # What leads to them without weights in between, as in layer normalization: squares and means of small numbers.
 _LEADING = ("ADD", "MEAN", "MUL", "SUB", "SUM")
+# A constant that holds such a number is a mask of attention, which would leave the scores beside it no step.
+_MASKS = 5e3
 
 
 def in_integers(graph: Graph, scheme: Scheme, *, to_the_end: bool = False) -> set[int]:
@@ -68,7 +70,15 @@ def is_activation(tensor: Tensor | None) -> bool:
 def _is_known(operator: Operator, scheme: Scheme) -> bool:
     """Tell whether an operator without weights, of floats, has a kernel for integers."""
     known = operator.code in scheme.moving or operator.code in scheme.computing or operator.code in scheme.prescribed
-    return known and all(is_activation(tensor) for tensor in operator.outputs)
+    masks = operator.code in scheme.computing and any(map(_is_mask, operator.inputs))
+    return known and not masks and all(is_activation(tensor) for tensor in operator.outputs)
+
+
+def _is_mask(tensor: Tensor | None) -> bool:
+    """Tell whether a tensor is a constant with numbers that are too far apart for integers, such as 0 and -inf."""
+    if tensor is None or tensor.data is None or tensor.dtype != np.float32 or not tensor.data.size:
+        return False
+    return not bool(np.abs(tensor.data).max() < _MASKS)  # not a number is no smaller either
 
 
 def _has_float_weights(operator: Operator) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edge_infer_converters.writers.tflite.rules import (
     convolution,
     dense,
+    einsum,
     elementwise,
     functions,
     indexing,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 RULES: dict[str, Rule] = {
     **convolution.RULES,
     **dense.RULES,
+    **einsum.RULES,
     **elementwise.RULES,
     **functions.RULES,
     **indexing.RULES,

@@ -31,7 +31,7 @@ def gemm(node: Node) -> None:
         if alpha != 1.0:
             raise Unsupported("alpha with computed weights")
         target = node.scratch("product", node.output_signature()) if node.has_input(2) else node.output()
-        _batch_matmul(node, rows, node.input(1), target, transposed=bool(node.integer("transB", 0)))
+        batch_matmul(node, rows, node.input(1), target, transposed=bool(node.integer("transB", 0)))
         if node.has_input(2):
             _add(node, target, beta)
         return
@@ -39,10 +39,10 @@ def gemm(node: Node) -> None:
     bias = node.constant(2) if node.has_input(2) else None
     if not node.has_input(2) or (bias is not None and bias.size in (1, len(matrix)) and _is_row(bias)):
         stored = None if bias is None else np.broadcast_to(bias.reshape(-1) * np.asarray(beta, bias.dtype), len(matrix))
-        _fully_connected(node, rows, matrix, node.output(), stored)
+        fully_connected(node, rows, matrix, node.output(), stored)
     else:
         product = node.scratch("product", node.output_signature())
-        _fully_connected(node, rows, matrix, product, None)
+        fully_connected(node, rows, matrix, product, None)
         _add(node, product, beta)
 
 
@@ -52,25 +52,36 @@ def matmul(node: Node) -> None:
     if weights is not None and weights.ndim >= 2 and weights.size == prod(weights.shape[-2:]):
         matrix = weights.reshape(weights.shape[-2:])
         if matrix.dtype == np.float32 and node.rank() >= max(weights.ndim, 2):
-            _fully_connected(node, node.input(0), matrix.T, node.output(), None)
+            fully_connected(node, node.input(0), matrix.T, node.output(), None)
             return
     if node.dtype() != np.float32:
         raise Unsupported(f"elements of {node.dtype()}")
     left, right = node.input(0), node.input(1)
     if left.rank > 1 and right.rank > 1:
-        _batch_matmul(node, left, right, node.output(), transposed=False)
+        batch_matmul(node, left, right, node.output(), transposed=False)
         return
     f = Formula(node)
     left = f.reshape(left, (1, *left.signature)) if left.rank == 1 else left
     right = f.reshape(right, (*right.signature, 1)) if right.rank == 1 else right
     batch = broadcast(left.signature[:-2], right.signature[:-2])
     product = node.scratch("product", (*batch, left.signature[-2], right.signature[-1]))
-    _batch_matmul(node, left, right, product, transposed=False)
+    batch_matmul(node, left, right, product, transposed=False)
     reshape(node.graph, product, node.output())
 
 
-def _fully_connected(node: Node, rows: Tensor, matrix: np.ndarray, target: Tensor, bias: np.ndarray | None) -> None:
-    """Write rows @ matrix.T + bias; the matrix is [out, in]."""
+def fully_connected(node: Node, rows: Tensor, matrix: np.ndarray, target: Tensor, bias: np.ndarray | None) -> None:
+    """Write rows @ matrix.T + bias.
+
+    Args:
+        node: The node; its second input names the matrix, its third the bias.
+        rows: The rows, [..., in].
+        matrix: The weights, [out, in].
+        target: The result, [..., out].
+        bias: What is added to each row, [out], or None.
+
+    Raises:
+        Unsupported: The weights are no float32.
+    """
     if matrix.dtype != np.float32:
         raise Unsupported(f"weights of type {matrix.dtype}")
     options = schema.FullyConnectedOptionsT()
@@ -81,7 +92,8 @@ def _fully_connected(node: Node, rows: Tensor, matrix: np.ndarray, target: Tenso
     node.graph.add("FULLY_CONNECTED", [rows, kernel, stored], [target], options, 5 if options.keepNumDims else 1)
 
 
-def _batch_matmul(node: Node, left: Tensor, right: Tensor, target: Tensor, *, transposed: bool) -> None:
+def batch_matmul(node: Node, left: Tensor, right: Tensor, target: Tensor, *, transposed: bool) -> None:
+    """Write left @ right over the last two axes, the right one transposed on request."""
     options = schema.BatchMatMulOptionsT()
     options.adjY = transposed
     node.graph.add("BATCH_MATMUL", [left, right], [target], options)

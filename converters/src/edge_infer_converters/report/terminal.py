@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from edge_infer.cli import output
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from edge_infer.parity.comparison import Parity
     from edge_infer_converters.conversion import Conversion, DecoderConversion
     from edge_infer_converters.forecast import Forecast
 
@@ -48,8 +50,7 @@ def print_table(conversion: Conversion) -> None:
             [
                 one.variant.id,
                 output.size(one.nbytes),
-                decibels(figures.sqnr_db),
-                f"{figures.max_err:.1e}" if figures.max_err else "0",
+                *_distance(figures),
                 share(figures.top1),
                 *scores,
                 "" if one.latency is None else f"{one.latency.ratio:.2f}x",
@@ -59,6 +60,13 @@ def print_table(conversion: Conversion) -> None:
     missing = [""] * (len(columns) - 2)
     rows += [[id_, *missing, "left out"] for id_ in conversion.not_made]
     output.table(columns, rows, right=columns[1:-1])
+
+
+def _distance(figures: Parity) -> tuple[str, str]:
+    """Write the noise and the largest error; 8- and 16-bit integers have steps, and no noise to tell."""
+    if figures.steps:
+        return "" if figures.sqnr_db == inf else decibels(figures.sqnr_db), f"{figures.steps:.0f} steps"
+    return decibels(figures.sqnr_db), f"{figures.max_err:.1e}" if figures.max_err else "0"
 
 
 def print_forecast(forecast: Forecast) -> None:

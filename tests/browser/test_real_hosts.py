@@ -67,7 +67,7 @@ def test_pyscript_runs_a_model(
         page.route(f"{server}/pyscript/**", answer)
         page.goto(f"{server}/pyscript/page.html")
         page.wait_for_function(
-            "document.querySelector('#said').textContent || document.querySelector('.py-error')", timeout=200_000
+            "document.querySelector('#said').textContent || document.querySelector('.py-error')", timeout=400_000
         )
         return str(
             page.evaluate("(document.querySelector('.py-error') ?? document.querySelector('#said')).textContent")
@@ -133,7 +133,7 @@ def test_jupyterlite_runs_a_model(
             page.wait_for_function(
                 "[...document.querySelectorAll('.jp-OutputArea-output')].some("
                 "(e) => e.querySelector('table') || e.dataset.mimeType?.includes('stderr'))",
-                timeout=200_000,
+                timeout=400_000,
             )
             return str(page.evaluate("document.querySelector('.jp-CodeConsole-content').innerText"))
 
@@ -154,7 +154,7 @@ def test_marimo_runs_a_model(
         page = open_page(f"{host.url}/site/index.html")
 
         def said(page: Page) -> str:
-            page.wait_for_function("document.body.innerText.includes('RESULT (')", timeout=200_000)
+            page.wait_for_function("document.body.innerText.includes('RESULT (')", timeout=400_000)
             return str(page.evaluate("document.body.innerText"))
 
         text = page.do(said)

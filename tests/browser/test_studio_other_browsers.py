@@ -107,9 +107,8 @@ class Visitor:
         )
 
     def presses(self, selector: str, text: str = "") -> None:
-        found = (
-            f"[...document.querySelectorAll({json.dumps(selector)})].find((one) => one.textContent.includes('{text}'))"
-        )
+        fits = f"one.textContent.includes('{text}') && one.offsetParent && !one.disabled"
+        found = f"[...document.querySelectorAll({json.dumps(selector)})].find((one) => {fits})"
         self.waits(found)
         self.browser.call(f"async () => {found}.click()")
 

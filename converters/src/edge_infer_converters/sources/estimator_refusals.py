@@ -139,7 +139,7 @@ def instead_of(estimator: Any) -> str:
 
 
 def _has_targets(last: Any) -> bool:
-    """Tell whether an estimator that is no wrapper answers several targets at once."""
+    """Tell whether an estimator answers several targets at once by itself, not as a wrapper of others."""
     if type(last).__name__.startswith("MultiOutput"):
         return False
     held = getattr(last, "estimators_", None)

@@ -5,6 +5,7 @@ import { createHash } from "node:crypto";
 import { test } from "node:test";
 
 import { download, downloadBytes } from "../src/fetch/download.js";
+import { listed } from "../src/fetch/listed.js";
 import { sha256, sha256Plain } from "../src/fetch/sha256.js";
 import { PART_BYTES, goodBytes, transfer } from "../src/fetch/transfer.js";
 import { Store } from "../src/cache/store.js";
@@ -45,6 +46,19 @@ const cutAfter = (/** @type {number} */ bytes) => (/** @type {number} */ from, /
 };
 /** @type {typeof whole} */
 const withoutRanges = (_, response) => response.writeHead(200, { "content-length": content.length }).end(content);
+
+test("what was read to its end is waited for until it is listed", async (context) => {
+  scripted(whole);
+  const timings = context.mock.method(performance, "getEntriesByName", (/** @type {string} */ name) => (timings.mock.callCount() < 3 ? [] : [name]));
+
+  await downloadBytes(url, { phase: "model" });
+  await transfer(url, entry, {});
+  assert.equal(timings.mock.callCount(), 0);
+  await listed();
+  assert.equal(timings.mock.callCount(), 4);
+  await listed(); // once
+  assert.equal(timings.mock.callCount(), 4);
+});
 
 test("a download that is cut goes on from its last good part", async () => {
   scripted(cutAfter(1.5 * PART_BYTES), cutAfter(1.2 * PART_BYTES), whole);

@@ -1,6 +1,7 @@
 /** Download files with progress, a limit for servers that stall, new tries after a cut, and errors that say which file is missing. */
 
 import { InferError } from "../errors.js";
+import { ended } from "./listed.js";
 
 const STALL_MS = 30_000;
 // By its name here: what bundles a page would look for it.
@@ -126,7 +127,10 @@ export async function download(url, { phase, total = 0, onProgress, hint = "", h
     async pull(controller) {
       try {
         const piece = await next();
-        if (!piece) return controller.close();
+        if (!piece) {
+          ended(place, response);
+          return controller.close();
+        }
         loaded += piece.byteLength;
         onProgress?.({ phase, file, loaded, total: total || Math.max(loaded, announced(response)) });
         controller.enqueue(piece);

@@ -1,6 +1,7 @@
 /** Download a file whose size and hashes are known: each part of 1 MiB is checked, and a cut download is resumed after its last good part. */
 
 import { Cut, ENDED_EARLY, PAUSE_MS, RETRIES, StallTimer, mayBeCut } from "./download.js";
+import { ended } from "./listed.js";
 import { InferError } from "../errors.js";
 import { sha256, unshared } from "./sha256.js";
 
@@ -199,6 +200,7 @@ async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", 
     const short = wrong(entry, url, `${at} bytes`, `${entry.size} bytes`);
     throw entry.parts?.length && mayBeCut(response, at - from) ? new Cut(ENDED_EARLY, { cause: short }) : short;
   }
+  ended(url, response);
   if (entry.size === 0 && entry.sha256 !== (await sha256(state.bytes.subarray(0, 0)))) throw wrong(entry, url, "0 bytes", `sha256 ${entry.sha256}`);
 }
 

@@ -343,7 +343,7 @@ async function start(opener, bundle, number, { wanted, selfTest, provesItself, t
     offline: bundle.isOffline,
     notices,
     ...place(),
-    ...traffic(),
+    ...(await traffic()),
   };
   return { session: number, inputs: [...session.inputs], outputs: [...session.outputs], labels, state: variant.state ?? (session.hasHiddenState ? [{ kind: "hidden" }] : []), report };
 }

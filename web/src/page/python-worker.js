@@ -19,7 +19,7 @@ answerRequests(async (request, _signal, onProgress) => {
       ({ python, spared } = begun);
       const { engines: [engine], isFromImage } = begun;
       const facts = { engine: engine.name, engineVersion: engine.version, threads: engine.threads, threadsWhy: engine.threadsWhy, isFromImage };
-      return [{ ...facts, ...place(), ...traffic() }, []];
+      return [{ ...facts, ...place(), ...(await traffic()) }, []];
     }
     case "execute":
       return [await started().execute(request.code, request.names), []];
@@ -28,7 +28,7 @@ answerRequests(async (request, _signal, onProgress) => {
     case "image":
       return [await (await import("../engines/python-image.js")).keepImage(request.root), []];
     case "traffic":
-      return [traffic(), []];
+      return [await traffic(), []];
     case "write":
       return [started().write(request.path, request.data), []];
     default:

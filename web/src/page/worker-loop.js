@@ -1,6 +1,7 @@
 /** Answer the page's requests in a worker one after the other, with progress messages. */
 
 import { InferError } from "../errors.js";
+import { listed } from "../fetch/listed.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
 /** @typedef {import("./protocol.js").Reply} Reply */
@@ -22,7 +23,8 @@ export function post(reply, moved = []) {
 export function answerRequests(handle, spared = () => []) {
   /** @type {Set<string>} */
   const told = new Set();
-  const tellResources = () => {
+  const tellResources = async () => {
+    await listed();
     const urls = [...resources(), ...spared()].filter((url) => !told.has(url));
     for (const url of urls) told.add(url);
     if (urls.length) post({ kind: "resources", urls });
@@ -40,10 +42,10 @@ export function answerRequests(handle, spared = () => []) {
     try {
       signal.throwIfAborted();
       const [value, moved] = request.kind === "resources" ? [null, []] : await handle(request, signal, (progress) => post({ kind: "progress", id, progress }));
-      if (request.kind !== "run") tellResources(); // a run is quick
+      if (request.kind !== "run") await tellResources(); // a run is quick
       post({ kind: "result", id, value }, moved);
     } catch (error) {
-      tellResources();
+      await tellResources();
       post({ kind: "error", id, error: InferError.describe(error) });
     } finally {
       aborts.delete(id);
@@ -72,8 +74,9 @@ export function place() {
   return { isolated: globalThis.crossOriginIsolated === true };
 }
 
-/** @returns {import("./protocol.js").Traffic} */
-export function traffic() {
+/** @returns {Promise<import("./protocol.js").Traffic>} */
+export async function traffic() {
+  await listed();
   const entries = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType("resource"));
   const sum = (/** @type {(entry: PerformanceResourceTiming) => number} */ of) => entries.reduce((all, entry) => all + of(entry), 0);
   return { bytesFetched: sum((entry) => entry.transferSize), bytesLoaded: sum((entry) => entry.decodedBodySize) };

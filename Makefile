@@ -49,6 +49,8 @@ test: setup ## The suite without its long tests, in ten minutes; installs what o
 # as each other: those that keep something, ask for a GPU or stand beside other tests, and the rest.
 RUN_TESTS := tests/hostile tests/runtime tests/server tests/sync
 STORED_TESTS := $(addprefix tests/browser/test_,npm.py offline.py store.py sync.py webgpu.py)
+# Debian's Chromium without a user interface: the same engine, and a page costs it half as much. The long tests have the whole one.
+suite-page suite-stored: export EDGE_INFER_CHROMIUM ?= $(shell command -v chromium-headless-shell)
 suite-page: setup
 	$(BIN)/python -m pytest -m 'browser and not long' $(or $(TESTS),tests/browser $(addprefix --ignore=,$(STORED_TESTS)))
 suite-stored: OTHER_PAGES = $(shell grep -rl --include='test_*.py' --exclude-dir=browser 'pytest\.mark\.browser' tests)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, BrowserType
 
 _Running = TypeVar("_Running", "Browser", "BrowserContext")
-_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
+_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "chromium-headless-shell")
 # Without a network, Chromium's own services keep calling home, dozens of connections at a time.
 _QUIET = (
     "--disable-background-networking",
@@ -41,7 +41,7 @@ def find_chromium() -> str:
     if not found or not os.access(found[0], os.X_OK):
         raise BackendUnavailable(
             f"No Chromium is installed{f' at `{named}`' if named else ''}",
-            hint="sudo apt-get install chromium, or set EDGE_INFER_CHROMIUM to its path",
+            hint="sudo apt-get install chromium (or chromium-headless-shell), or set EDGE_INFER_CHROMIUM to its path",
         )
     return found[0]
 

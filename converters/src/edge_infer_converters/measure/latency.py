@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edge_infer.bundle.variant import Variant
 
 #: How long each side of a round runs at least: the clock and the call's own cost no longer matter.
-_MIN_ROUND_S = 0.004
+_MIN_ROUND_S = 0.001
 _MIN_ROUNDS = 7
 _MAX_ROUNDS = 31
 #: After how long no further round is started.

@@ -103,7 +103,8 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
     pipeline_info.show(bundle)
     decoder_info.show(bundle)
     if manifest.examples:
-        output.data(f"golden  {len(bundle.examples())} examples")
+        count = len(bundle.examples())
+        output.data(f"golden  {count} example{'s' if count != 1 else ''}")
     if contents is not None:
         output.data("opset   " + ", ".join(f"{domain} {version}" for domain, version in contents.opsets.items()))
         output.data("nodes   " + ", ".join(f"{name} {count}" for name, count in contents.operators.items()))

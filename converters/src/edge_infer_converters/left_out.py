@@ -34,6 +34,6 @@ class LeftOut:
         if is_said:
             return
         if id_.startswith("compiled/") and not self.is_compiled_asked_for:
-            self._reporter.talk(step("Passed", "over:", f"{id_}: {error.message}"))
+            self._reporter.talk(step("Skipped", id_, error.message))
             return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)

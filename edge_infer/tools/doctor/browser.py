@@ -8,7 +8,7 @@ from edge_infer.errors import BackendUnavailable
 from edge_infer.tools.browser.chromium import find_chromium
 from edge_infer.tools.doctor.findings import Finding
 
-_HINT = "pip install 'edge-infer[browser]' && sudo apt-get install chromium"
+_PLAYWRIGHT = "pip install 'edge-infer[browser]'"
 
 
 def examine_browser() -> list[Finding]:
@@ -16,7 +16,8 @@ def examine_browser() -> list[Finding]:
     try:
         path = find_chromium()
     except BackendUnavailable as error:
-        return [Finding("browser.chromium", "note", f"{error.message}: `verify --backend ort-web` needs one", _HINT)]
+        hint = f"{_PLAYWRIGHT} && sudo apt-get install chromium"
+        return [Finding("browser.chromium", "note", f"{error.message}: `verify --backend ort-web` needs one", hint)]
     if find_spec("playwright") is None:
-        return [Finding("browser.playwright", "note", f"`{path}` is here, Playwright, which drives it, is not", _HINT)]
+        return [Finding("browser.playwright", "note", f"`{path}` is here, Playwright, which drives it, is not", _PLAYWRIGHT)]
     return [Finding("browser.chromium", "ok", f"`{path}`, driven by Playwright")]

@@ -188,4 +188,4 @@ def _say_what_is_missing(facts: Facts, user: Asked, reporter: Reporter) -> None:
         raise ConversionError(f"Nothing says what stands before a model for {user.task}", hint=hint)
     if has_images:
         more = "" if user.labels else " --labels FILE"
-        reporter.talk(step("No", "pipeline:", f"--task image-classification --preprocess imagenet{more} adds one"))
+        reporter.talk(step("Pipeline", "none", f"--task image-classification --preprocess imagenet{more} adds one"))

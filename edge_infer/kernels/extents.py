@@ -106,10 +106,10 @@ def are_apart(kernel: str, places: Mapping[str, tuple[int, int]]) -> bool:
     """
     if kernel.startswith("softmax_int8") and "input" in places and places["input"] != places["output"]:
         return not _do_overlap(places["input"], places["output"])
-    scratch = places.get("scratch")
-    if scratch is None:
+    if "scratch" not in places:
         return True
-    return not any(_do_overlap(scratch, place) for name, place in places.items() if name != "scratch")
+    low, high = places["scratch"]
+    return not any(first < high and low < end and name != "scratch" for name, (first, end) in places.items())
 
 
 def _do_overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:

@@ -45,6 +45,8 @@ _WRITTEN = ("output", "scratch", "hidden", "cell", "state")
 _ALSO_WRITTEN = {"quantize_rows": ("parameters",)}
 #: By kernel the integers that name one of several operations, and how many there are.
 _ENUMERATED = {"unary_float": ("operation", len(UNARY)), "binary_float": ("operation", len(BINARY))}
+#: By kernel that was checked the name of each tensor, what its place is a multiple of, and whether it is written.
+_RULES: dict[str, list[tuple[str, int, bool]]] = {}
 
 
 class ProgramTensor(Record):
@@ -350,10 +352,12 @@ def _touched(kernel: str, numbers: bytes) -> list[Touched]:
     if key and not 0 <= integers[key] < choices:
         raise ValueError(f"`{kernel}` has no operation {integers[key]}")
     touched = extents(kernel, integers)
-    written = (*_WRITTEN, *_ALSO_WRITTEN.get(kernel, ()))
+    if kernel not in _RULES:
+        written = (*_WRITTEN, *_ALSO_WRITTEN.get(kernel, ()))
+        _RULES[kernel] = [(name, alignment(kernel, name), name in written) for name in declared.tensors]
     return [
-        (at, name, *touched[name], alignment(kernel, name), name in written)
-        for at, name in enumerate(declared.tensors)
+        (at, name, *touched[name], unit, is_written)
+        for at, (name, unit, is_written) in enumerate(_RULES[kernel])
         if touched[name][0] != touched[name][1]
     ]
 

@@ -287,7 +287,7 @@ def _part(name: str, folder: Path, rounds: int, count: int) -> list[dict[str, An
         import tasks_equality
         import tasks_shapes
 
-        return [*tasks_equality.rows_of(), *tasks_shapes.rows_of()]
+        return [row for one in (tasks_equality, tasks_shapes) for row in tasks_equality.rows_of(one.every)]
     if name == "tokenizers":
         import tasks_tokenizers
 

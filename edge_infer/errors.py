@@ -324,12 +324,18 @@ def _spelt(value: Any) -> Any:
     return [_spelt(member) for member in value] if isinstance(value, (list, tuple)) else str(value)
 
 
+_MAX_WORD = 100
+
+
 def did_you_mean(word: str, choices: list[str]) -> str:
-    """Return a hint that names the choice nearest to a mistyped word, or an empty string."""
+    """Return a hint that names the choice nearest to a mistyped word, or an empty string.
+
+    `web/src/tasks/words.js` gives the same. Longer words are cut, as difflib has another rule for long ones.
+    """
     from difflib import get_close_matches
 
     spelt = {choice.lower(): choice for choice in choices}
-    near = get_close_matches(word.lower(), spelt, n=1)
+    near = get_close_matches(word.lower()[:_MAX_WORD], spelt, n=1)
     return f"did you mean `{spelt[near[0]]}`?" if near else ""
 
 

@@ -24,6 +24,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    #: Which tensor of a call, its name, its first byte and that behind its last from its place on, what its place is a
+    #: multiple of, and whether it is written. A tuple: each `Record` more takes a quick start time.
+    Touched = tuple[int, str, int, int, int, bool]
+
 #: The name of the custom section.
 SECTION = "edge_infer.program"
 #: The version of the section's fields.
@@ -41,6 +45,8 @@ _WRITTEN = ("output", "scratch", "hidden", "cell", "state")
 _ALSO_WRITTEN = {"quantize_rows": ("parameters",)}
 #: By kernel the integers that name one of several operations, and how many there are.
 _ENUMERATED = {"unary_float": ("operation", len(UNARY)), "binary_float": ("operation", len(BINARY))}
+#: By kernel that was checked the name of each tensor, what its place is a multiple of, and whether it is written.
+_RULES: dict[str, list[tuple[str, int, bool]]] = {}
 
 
 class ProgramTensor(Record):
@@ -173,8 +179,7 @@ def read_compiled(content: bytes, name: str = "the file") -> CompiledModel:
         base, constants = _segment(data)
         if base != program.base or len(constants) != program.constant_bytes:
             raise ValueError("its constants are not those of its program")
-        for call in program.calls:
-            _check_call(program, constants, *call)
+        _check_calls(program, constants)
     except (ValueError, RecursionError) as error:
         raise UnsupportedModel(
             f"`{name}` is not a compiled model that can run here: {error}",
@@ -321,27 +326,50 @@ def _whole(document: dict[str, Any], key: str, most: int) -> int:
     return value
 
 
-def _check_call(program: Program, constants: memoryview, kernel: str, place: int) -> None:
-    """Refuse a call that would leave the image, or write into the constants."""
+def _check_calls(program: Program, constants: memoryview) -> None:
+    """Refuse calls that would leave the image, or write into the constants.
+
+    Layers are often alike but for their places: what the same integers touch is computed once.
+    """
+    known: dict[tuple[str, bytes], list[Touched]] = {}
+    for kernel, place in program.calls:
+        declared = KERNELS[kernel]
+        if place % _WORD or place + _WORD * declared.words > len(constants):
+            raise ValueError(f"the arguments of `{kernel}` lie outside of the constants")
+        count = len(declared.tensors)
+        behind = place + _WORD * count
+        key = kernel, bytes(constants[behind : behind + _WORD * len(declared.integers)])
+        if key not in known:
+            known[key] = _touched(*key)
+        _check_places(kernel, unpack_from(f"<{count}i", constants, place), known[key], program)
+
+
+def _touched(kernel: str, numbers: bytes) -> list[Touched]:
     declared = KERNELS[kernel]
-    if place % _WORD or place + _WORD * declared.words > len(constants):
-        raise ValueError(f"the arguments of `{kernel}` lie outside of the constants")
-    words = unpack_from(f"<{len(declared.tensors) + len(declared.integers)}i", constants, place)
-    integers = dict(zip(declared.integers, words[len(declared.tensors) :], strict=True))
+    words = unpack_from(f"<{len(declared.integers)}i", numbers)
+    integers = dict(zip(declared.integers, words, strict=True))
     key, choices = _ENUMERATED.get(kernel, ("", 0))
     if key and not 0 <= integers[key] < choices:
         raise ValueError(f"`{kernel}` has no operation {integers[key]}")
     touched = extents(kernel, integers)
+    if kernel not in _RULES:
+        written = (*_WRITTEN, *_ALSO_WRITTEN.get(kernel, ()))
+        _RULES[kernel] = [(name, alignment(kernel, name), name in written) for name in declared.tensors]
+    return [
+        (at, name, *touched[name], unit, is_written)
+        for at, (name, unit, is_written) in enumerate(_RULES[kernel])
+        if touched[name][0] != touched[name][1]
+    ]
+
+
+def _check_places(kernel: str, starts: tuple[int, ...], touched: list[Touched], program: Program) -> None:
     places = {}
-    for name, start in zip(declared.tensors, words, strict=False):
-        low, high = touched[name]
-        if low == high:
-            continue
-        if start % alignment(kernel, name):
+    for at, name, low, high, unit, is_written in touched:
+        start = starts[at]
+        if start % unit:
             raise ValueError(f"the {name} of `{kernel}` lies between elements")
-        places[name] = (start + low, start + high)
-        least = len(constants) if name in _WRITTEN or name in _ALSO_WRITTEN.get(kernel, ()) else 0
-        if start + low < least or start + high > program.image_bytes:
+        first, end = places[name] = (start + low, start + high)
+        if first < (program.constant_bytes if is_written else 0) or end > program.image_bytes:
             raise ValueError(f"the {name} of `{kernel}` lies outside of its memory")
     if not are_apart(kernel, places):
         raise ValueError(f"the tensors of `{kernel}` overlap")

@@ -36,6 +36,11 @@ _FLOATS = frozenset(
     )
 )
 _OF_WORDS = ("trees", "arg_max", "normalize_rows", "distances", "pair_votes")
+#: Of each side of a window the steps, what is read and made, and the margin.
+_SIDES = (
+    (("kernel_height", "stride_height", "dilation_height"), "input_height", "output_height", "pad_top"),
+    (("kernel_width", "stride_width", "dilation_width"), "input_width", "output_width", "pad_left"),
+)
 _MIN_CELL_BITS, _MAX_CELL_BITS = 11, 15
 
 
@@ -106,10 +111,10 @@ def are_apart(kernel: str, places: Mapping[str, tuple[int, int]]) -> bool:
     """
     if kernel.startswith("softmax_int8") and "input" in places and places["input"] != places["output"]:
         return not _do_overlap(places["input"], places["output"])
-    scratch = places.get("scratch")
-    if scratch is None:
+    if "scratch" not in places:
         return True
-    return not any(_do_overlap(scratch, place) for name, place in places.items() if name != "scratch")
+    low, high = places["scratch"]
+    return not any(first < high and low < end and name != "scratch" for name, (first, end) in places.items())
 
 
 def _do_overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
@@ -144,13 +149,13 @@ def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
     is_dense = kernel.startswith("convolution")
     if not is_dense and inputs != outputs:
         raise ValueError(f"{inputs} channels become {outputs}")
-    for side, pad in (("height", "pad_top"), ("width", "pad_left")):
-        for name in ("kernel", "stride", "dilation"):
-            if not 1 <= integers[f"{name}_{side}"] <= _MAX_STEP:
-                raise ValueError(f"a {name} of {integers[f'{name}_{side}']}")
-        given, made = (_count(integers[f"{name}_{side}"], _MAX_SIDE) for name in ("input", "output"))
-        before, span = integers[pad], integers[f"kernel_{side}"]
-        is_inside = before < span and (made - 1) * integers[f"stride_{side}"] - before < given
+    for steps, given, made, pad in _SIDES:
+        for name in steps:
+            if not 1 <= integers[name] <= _MAX_STEP:
+                raise ValueError(f"a {name} of {integers[name]}")
+        span, stride, _ = (integers[name] for name in steps)
+        before, last = integers[pad], _count(integers[made], _MAX_SIDE) - 1
+        is_inside = before < span and last * stride - before < _count(integers[given], _MAX_SIDE)
         if not 0 <= before <= _MAX_STEP * _MAX_STEP or ("pool" in kernel and not is_inside):
             raise ValueError("a window lies outside of its image")
     size = _element(kernel)

@@ -8,6 +8,7 @@ import pickle
 import pkgutil
 import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -76,8 +77,11 @@ def test_an_input_error_is_a_value_error() -> None:
 
 
 def test_the_nearest_choice_is_suggested_whatever_its_case() -> None:
-    assert did_you_mean("IMAG", ["image", "logits"]) == "did you mean `image`?"
-    assert did_you_mean("zzz", ["image"]) == ""
+    """JavaScript suggests the same: `web/test/errors.test.js` reads this file too."""
+    cases = json.loads((Path(__file__).parent / "suggestions.json").read_text("utf-8"))
+
+    for word, choices, meant in cases:
+        assert did_you_mean(word, choices) == (f"did you mean `{meant}`?" if meant else ""), word
 
 
 def test_the_tree_in_the_docstring_has_every_class_below_its_base() -> None:

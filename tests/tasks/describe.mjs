@@ -13,8 +13,8 @@ function found({ files, inputs, outputs, task }) {
     if (made) readDefinition(made.task, made.pipeline);
     return made && { ...made, files: Object.keys(made.files).sort() };
   } catch (error) {
-    const { code, stack } = /** @type {any} */ (error);
-    return { code: code ?? stack };
+    const { code, hint, stack } = /** @type {any} */ (error);
+    return { code: code ?? stack, hint };
   }
 }
 

@@ -1,8 +1,9 @@
-"""JavaScript reads folders of the Hugging Face Hub as Python does: the same definitions, labels and kinds of errors."""
+"""JavaScript reads folders of the Hugging Face Hub as Python does: the same definitions, labels, errors and hints."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import edge_infer
-from edge_infer.errors import EdgeInferError
+from edge_infer.errors import BundleError, EdgeInferError, UnsupportedError
 from edge_infer.tasks.definition import read_definition
 from edge_infer.tasks.sources import huggingface
 from edge_infer.tasks.sources.facts import read_facts
@@ -40,6 +41,44 @@ VALUES: list[Any] = [
     *({}, {"0": 1}, {"0": "a"}, {"height": -1}, {"height": 8, "width": 8}, {"shortest_edge": 8}, [[]], "\0"),
     *(["ViTForImageClassification"], ["RobertaForQuestionAnswering"], ["ADistilBertModel"], ["LlamaForCausalLM"]),
 ]
+_SIZE = 'write "size": {"height": 224, "width": 224}'
+#: What an image processor asks for and no step does, and what to write instead.
+REFUSED_PROCESSORS: list[tuple[str, Files, str]] = [
+    ("ViT", {"size": {"depth": 8}}, _SIZE),
+    ("ViT", {"size": [8]}, _SIZE),
+    ("ViT", {"size": {"height": 0, "width": 8}}, _SIZE),
+    ("CLIP", {"size": {"height": 8}}, _SIZE),
+    ("CLIP", {"crop_size": {"height": 8}}, 'write "crop_size": {"height": 224, "width": 224}'),
+    ("ViT", {"resample": 9}, 'write "resample": 2 for bilinear, or another number from 0 to 5'),
+    ("ViT", {"size": 8, "image_std": [0]}, "write 1 or 3 numbers, none of them 0: "),
+    ("DPT", {"size": 8, "ensure_multiple_of": 5000}, 'write "ensure_multiple_of": 32'),
+    ("ConvNext", {"size": {"shortest_edge": 8}, "crop_pct": 7}, 'write "crop_pct": 0.875'),
+]
+#: The same of a model of timm.
+REFUSED_TIMM: list[tuple[Files, str]] = [
+    ({"input_size": [3, 96]}, 'write "input_size": [3, 224, 224]'),
+    ({"crop_pct": 7}, 'write "crop_pct": 0.875'),
+    ({"interpolation": "random"}, 'write "interpolation": "bicubic"'),
+    ({"crop_mode": "border"}, "say what the steps are: --preprocess FILE.json"),
+]
+_LOWERS: Files = {**hub_folders.SENTENCES, "sentence_bert_config.json": {"do_lower_case": True}}
+_SAVES_LOWER = "AutoTokenizer.from_pretrained(FOLDER, do_lower_case=True).save_pretrained(FOLDER)"
+#: Folders that are refused, and how the hint begins.
+REFUSED: list[tuple[bytes, Files, str]] = [
+    *(
+        (
+            FREE,
+            {
+                **hub_folders.VIT,
+                "preprocessor_config.json": {"image_processor_type": f"{kind}ImageProcessor", **more},
+            },
+            hint,
+        )
+        for kind, more, hint in REFUSED_PROCESSORS
+    ),
+    *((FREE, {"config.json": {"pretrained_cfg": given}}, hint) for given, hint in REFUSED_TIMM),
+    (ENCODER, _LOWERS, _SAVES_LOWER),
+]
 
 
 def model(outputs: dict[str, Any], **inputs: Any) -> bytes:
@@ -57,6 +96,7 @@ def model(outputs: dict[str, Any], **inputs: Any) -> bytes:
 
 def kinds() -> Iterator[tuple[bytes, Files, str | None]]:
     """Give a folder of each kind."""
+    yield from ((one, files, None) for one, files, _ in REFUSED)
     for name in PROCESSORS:
         for more in ({}, {"size": {"height": 8, "width": 8}}, {"size": 8}, {"size": [8, 8], "do_center_crop": False}):
             for one in (IMAGES, FREE):
@@ -156,6 +196,17 @@ def changed() -> Iterator[tuple[bytes, Files, str | None]]:
         yield (MODELS[chance.integers(len(MODELS))] if chance.integers(4) == 0 else one), files, task
 
 
+@pytest.mark.parametrize(("data", "given", "hint"), REFUSED)
+def test_what_is_refused_says_what_to_write_instead(data: bytes, given: Files, hint: str) -> None:
+    """JavaScript says the same: `test_both_languages_find_the_same` has these folders too."""
+    files = {name: (one if isinstance(one, bytes) else json.dumps(one).encode()) for name, one in given.items()}
+
+    with pytest.raises((BundleError, UnsupportedError)) as caught:
+        huggingface.find(files, read_facts(data, "onnx", "model.onnx"), None)
+
+    assert caught.value.hint.startswith(hint)
+
+
 def test_both_languages_find_the_same(tmp_path: Path) -> None:
     cases = [*kinds(), *changed()]
     expected, asked = [], []
@@ -178,6 +229,9 @@ def test_both_languages_find_the_same(tmp_path: Path) -> None:
     for case, ours, theirs in zip(asked, expected, json.loads(done.stdout), strict=True):
         if theirs and "task" in theirs:  # without what is said and is the default anyway
             theirs["pipeline"] = read_definition(theirs["task"], theirs["pipeline"]).to_json()
+        if theirs and "hint" in theirs:  # a terminal takes an option, a page an argument
+            theirs["hint"] = re.sub(r'^pipeline\("(.*)", \.\.\.\)$', r"--task \1", theirs["hint"])
+            assert theirs["hint"], case
         assert theirs == ours, case
     tasks = {one["task"] for one in expected if one and "task" in one}
     assert tasks >= {*huggingface._ENDINGS.values(), "feature-extraction", "zero-shot-classification", "text-ranking"}
@@ -188,7 +242,7 @@ def described(files: dict[str, bytes], facts: Any, task: str | None) -> dict[str
     try:
         found = huggingface.find(files, facts, task)
     except EdgeInferError as error:
-        return {"code": error.code}
+        return {"code": error.code, "hint": error.hint}
     if found is None:
         return None
     definition = found.definition

@@ -119,9 +119,10 @@ def test_hostile_metadata_are_refused_and_run_no_code(
     monkeypatch.chdir(tmp_path)
     started = time.monotonic()
 
-    with pytest.raises((BundleError, UnsupportedError), match=message):
+    with pytest.raises((BundleError, UnsupportedError), match=message) as caught:
         found(yolo((1, 6, 84), **metadata))
 
+    assert caught.value.hint
     assert not list(tmp_path.iterdir())
     assert time.monotonic() - started < 5
 
@@ -227,8 +228,9 @@ def test_the_outputs_of_a_detector_are_known_by_the_operator() -> None:
 
 @needs_zoo
 def test_a_tokenizer_of_the_metadata_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="RegexTokenizer"):
+    with pytest.raises(UnsupportedError, match="RegexTokenizer") as caught:
         described(Path(ZOO or "") / "regex_searcher.tflite")
+    assert caught.value.hint == "say what the steps are: --preprocess FILE.json"
 
 
 @needs_zoo

@@ -9,6 +9,7 @@ import { ORT_VERSION } from "../src/engines/ort.js";
 import { InferError } from "../src/errors.js";
 import { VERSION } from "../src/index.js";
 import { transferable } from "../src/page/protocol.js";
+import { didYouMean } from "../src/tasks/words.js";
 
 test("an error is the same after it was sent", () => {
   const error = new InferError("Input `x` is missing", "input_error", { hint: "add it", details: { input: "x" } });
@@ -38,6 +39,12 @@ test("each large buffer is moved once, a small one and shared memory never", () 
   };
 
   assert.deepEqual(transferable(tensors), [buffer]);
+});
+
+test("the nearest choice is suggested as in Python", async () => {
+  const cases = JSON.parse(await readFile(new URL("../../tests/runtime/suggestions.json", import.meta.url), "utf-8"));
+
+  for (const [word, choices, meant] of cases) assert.equal(didYouMean(word, choices), meant && `did you mean \`${meant}\`?`, word);
 });
 
 test("the versions are those of the package", async () => {

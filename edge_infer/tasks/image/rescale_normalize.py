@@ -67,9 +67,14 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
 def _by_numpy(image: Image, tables: list[array[float]], channels_first: bool) -> Any:
     import numpy as np
 
-    planes = np.frombuffer(image.data, np.uint8).reshape(image.height, image.width, image.channels)
-    found = [np.asarray(table).take(planes[:, :, channel]) for channel, table in enumerate(tables)]
-    return np.stack(found, 0 if channels_first else -1)
+    depth, size = image.channels, (image.height, image.width)
+    planes = np.frombuffer(image.data, np.uint8).reshape(*size, depth)
+    made = np.empty((depth, *size) if channels_first else (*size, depth), np.float32)
+    for channel, table in enumerate(tables):
+        target = made[channel] if channels_first else made[:, :, channel]
+        # Each byte is a place in the table: nothing is clipped, and numpy needs no second copy to be safe from errors.
+        np.asarray(table).take(planes[:, :, channel], out=target, mode="clip")
+    return made
 
 
 def _plain(image: Image, tables: list[array[float]], channels_first: bool) -> array[float]:

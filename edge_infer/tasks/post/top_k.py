@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from edge_infer.tasks.parameters import Parameter
@@ -30,11 +31,9 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     def apply(value: Any, item: Item) -> list[dict[str, Any]]:
         scores = list(flat(read(value)))
         place.check_labels(len(scores))
-        best = sorted(range(len(scores)), key=lambda index: -scores[index])
         least = item.argument("threshold", parameters["threshold"])
-        if least is not None:
-            best = [index for index in best if scores[index] > least]
-        count = item.argument("top_k", parameters["top_k"])
-        return [{"label": place.label(index), "score": float(scores[index])} for index in best[:count]]
+        above = [index for index, score in enumerate(scores) if least is None or score > least]
+        best = nlargest(item.argument("top_k", parameters["top_k"]), above, key=scores.__getitem__)
+        return [{"label": place.label(index), "score": float(scores[index])} for index in best]
 
     return apply

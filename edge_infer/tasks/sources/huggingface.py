@@ -335,7 +335,10 @@ class _Folder:
         tokenizer = self._read("tokenizer_config.json")
         lowers = bert is not None and bert.flag("do_lower_case")
         if lowers and not (tokenizer is not None and tokenizer.flag("do_lower_case")):
-            raise UnsupportedError("`do_lower_case` of sentence_bert_config.json is not supported")
+            raise UnsupportedError(
+                "`do_lower_case` of sentence_bert_config.json is not supported",
+                hint="AutoTokenizer.from_pretrained(FOLDER, do_lower_case=True).save_pretrained(FOLDER)",
+            )
         config = self._read("config_sentence_transformers.json")
         if config is None or "default_prompt_name" not in config:
             return None

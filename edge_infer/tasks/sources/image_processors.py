@@ -103,7 +103,9 @@ def steps_of(config: Fields, image: ImageInput) -> list[StepJson]:
     if config.flag("do_center_crop", default.crops):
         crop = _size(config, "crop_size", {"height": default.crop, "width": default.crop}, is_square=True)
         if "height" not in crop or "width" not in crop:
-            raise UnsupportedError(f"`crop_size` of {name} is {crop}, expected height and width")
+            raise UnsupportedError(
+                f"`crop_size` of {name} is {crop}, expected height and width", hint=_write_size("crop_size")
+            )
         width, height = crop["width"], crop["height"]
         steps.append({"step": "image.center_crop", "width": width, "height": height})
     image.check(width, height, "preprocessor_config.json")
@@ -113,7 +115,10 @@ def steps_of(config: Fields, image: ImageInput) -> list[StepJson]:
     own_mean = config.numbers("image_mean", default.mean) or []
     own_std = config.numbers("image_std", default.std) or []
     if len(own_mean) != len(own_std) or len(own_mean) not in (1, 3) or 0 in own_std:
-        raise BundleError(f"`{config.where}`: `image_mean` and `image_std` are {own_mean} and {own_std}")
+        raise BundleError(
+            f"`{config.where}`: `image_mean` and `image_std` are {own_mean} and {own_std}",
+            hint='write 1 or 3 numbers, none of them 0: "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]',
+        )
     normalizes = config.flag("do_normalize", default.normalizes)
     mean, std = (own_mean, own_std) if normalizes else ([0.0] * len(own_std), [1.0] * len(own_std))
     if name == "EfficientNetImageProcessor" and config.flag("include_top", True):
@@ -134,7 +139,10 @@ def _resize(config: Fields, name: str, default: _Defaults) -> tuple[list[StepJso
     size = _size(config, "size", default.size, is_square=default.is_square)
     number = config.whole("resample", default.resample)
     if number not in _FILTERS:
-        raise UnsupportedError(f"`resample` {number} of {name} is not one of Pillow's filters")
+        raise UnsupportedError(
+            f"`resample` {number} of {name} is not one of Pillow's filters",
+            hint='write "resample": 2 for bilinear, or another number from 0 to 5',
+        )
     how = {"filter": _FILTERS[int(number)]}
     if "height" in size and "width" in size:
         exact = (size["width"], size["height"])
@@ -143,7 +151,9 @@ def _resize(config: Fields, name: str, default: _Defaults) -> tuple[list[StepJso
         return [{"step": "image.resize", "width": exact[0], "height": exact[1], **how}], exact
     shortest, longest = size.get("shortest_edge"), size.get("longest_edge")
     if shortest is None and longest is None:
-        raise UnsupportedError(f"`size` of {name} is {size}, expected height and width, or shortest_edge")
+        raise UnsupportedError(
+            f"`size` of {name} is {size}, expected height and width, or shortest_edge", hint=_write_size("size")
+        )
     if name == "YolosImageProcessor":
         raise UnsupportedError(
             "YolosImageProcessor brings sides to multiples of 16, which no step does",
@@ -162,7 +172,10 @@ def _dpt(
     """Return DPT's own rule: both sides are multiples, and the proportions may be kept."""
     multiple = config.whole("ensure_multiple_of", 1) or 1
     if not 1 <= multiple <= 1024:
-        raise BundleError(f"`{config.where}`: `ensure_multiple_of` is {multiple}, expected 1 to 1024")
+        raise BundleError(
+            f"`{config.where}`: `ensure_multiple_of` is {multiple}, expected 1 to 1024",
+            hint='write "ensure_multiple_of": 32',
+        )
     if config.flag("keep_aspect_ratio"):
         keeps: StepJson = {"step": "image.resize", "width": width, "height": height, "multiple": multiple, **how}
         return [keeps], (None, None)
@@ -178,7 +191,7 @@ def _convnext(
         return [{"step": "image.resize", "width": side, "height": side, **how}], (side, side)
     part = config.real("crop_pct", crop_pct)
     if not 0.1 <= part <= 1:
-        raise BundleError(f"`{config.where}`: `crop_pct` is {part}, expected 0.1 to 1")
+        raise BundleError(f"`{config.where}`: `crop_pct` is {part}, expected 0.1 to 1", hint='write "crop_pct": 0.875')
     resize = {"step": "image.resize", "shortest": int(side / part), **how}
     return [resize, {"step": "image.center_crop", "width": side, "height": side}], (side, side)
 
@@ -195,7 +208,9 @@ def _size(config: Fields, field: str, default: dict[str, int], *, is_square: boo
     elif isinstance(value, list):
         sides = config.numbers(field) or []
         if len(sides) != 2:
-            raise BundleError(f"`{config.where}`: `{field}` is {value}, expected [height, width]")
+            raise BundleError(
+                f"`{config.where}`: `{field}` is {value}, expected [height, width]", hint=_write_size(field)
+            )
         found = {"height": int(sides[0]), "width": int(sides[1])}
     else:
         part = config.part(field)
@@ -204,5 +219,12 @@ def _size(config: Fields, field: str, default: dict[str, int], *, is_square: boo
             found = {key: part.whole(key) or 0 for key in part.values if part.values[key] is not None}
     for key, side in found.items():
         if key not in ("height", "width", "shortest_edge", "longest_edge") or not 1 <= side <= _MAX_SIDE:
-            raise UnsupportedError(f"`{config.where}`: `{field}` has {key} {side}, expected 1 to {_MAX_SIDE} pixels")
+            raise UnsupportedError(
+                f"`{config.where}`: `{field}` has {key} {side}, expected 1 to {_MAX_SIDE} pixels",
+                hint=_write_size(field),
+            )
     return found
+
+
+def _write_size(field: str) -> str:
+    return f'write "{field}": {{"height": 224, "width": 224}}'

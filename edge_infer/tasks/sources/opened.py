@@ -179,7 +179,7 @@ def _read(path: str) -> bytes | None:
         with open(path, "rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise BundleError(f"`{path}` cannot be read: {error.strerror or error}") from error
+        raise BundleError(f"`{path}` cannot be read: {error.strerror or error}", hint=f"ls -l {path}") from error
     if len(data) > _MAX_BYTES:
         raise BundleError(f"`{path}` has more than {_MAX_BYTES} bytes", hint="is it a file of the Hub?")
     return data

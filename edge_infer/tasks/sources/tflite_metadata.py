@@ -68,7 +68,10 @@ def find(facts: Facts, data: bytes) -> Found | None:
         return None
     before, after = sides
     for kind in (kind for tensor in before for kind in tensor.process if kind in _TOKENIZERS):
-        raise UnsupportedError(f"{_TOKENIZERS[kind]} of the TFLite metadata is not supported")
+        raise UnsupportedError(
+            f"{_TOKENIZERS[kind]} of the TFLite metadata is not supported",
+            hint="say what the steps are: --preprocess FILE.json",
+        )
     if len(before) != 1 or len(facts.inputs) != 1:
         return None
     if before[0].content == _AUDIO:
@@ -129,7 +132,10 @@ def _detections(facts: Facts, after: list[_Tensor]) -> list[dict[str, Any]]:
     order, in_pixels = "yxyx", False  # what the operator gives
     if boxes is not None:
         if boxes.box_type not in (0, 1) or (boxes.order or (0, 1, 2, 3)) not in _ORDERS:
-            raise UnsupportedError(f"boxes of type {boxes.box_type}, order {boxes.order} are not supported")
+            raise UnsupportedError(
+                f"boxes of type {boxes.box_type}, order {boxes.order} are not supported",
+                hint="say what the steps are: --preprocess FILE.json",
+            )
         order, in_pixels = _ORDERS[boxes.order or (0, 1, 2, 3)], boxes.in_pixels
     names = dict(zip(("boxes", "classes", "scores", "count"), facts.detections, strict=True))
     unit = None if in_pixels else "ratio"

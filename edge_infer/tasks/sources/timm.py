@@ -40,21 +40,30 @@ def find(config: Fields, facts: Facts) -> Found | None:
     image = ImageInput(facts.inputs[0])
     size = given.numbers("input_size", [3.0, 224.0, 224.0]) or []
     if len(size) != 3 or not all(one.is_integer() and 1 <= one <= 16_384 for one in size):
-        raise BundleError(f"`{given.where}`: `input_size` is {size}, expected [channels, height, width]")
+        raise BundleError(
+            f"`{given.where}`: `input_size` is {size}, expected [channels, height, width]",
+            hint='write "input_size": [3, 224, 224]',
+        )
     height, width = image.height or int(size[1]), image.width or int(size[2])
     crop, mode = given.real("crop_pct", _CROP) or _CROP, given.text("crop_mode", "center") or "center"
     if not 0.1 <= crop <= 1:
-        raise BundleError(f"`{given.where}`: `crop_pct` is {crop}, expected 0.1 to 1")
+        raise BundleError(f"`{given.where}`: `crop_pct` is {crop}, expected 0.1 to 1", hint='write "crop_pct": 0.875')
     interpolation = given.text("interpolation", "bicubic")
     if interpolation not in _FILTERS:
-        raise UnsupportedError(f"`{given.where}`: the interpolation `{interpolation}` is not supported")
+        raise UnsupportedError(
+            f"`{given.where}`: the interpolation `{interpolation}` is not supported",
+            hint='write "interpolation": "bicubic"',
+        )
     larger_height, larger_width = math.floor(height / crop), math.floor(width / crop)
     if mode == "squash":
         resize: dict[str, Any] = {"width": larger_width, "height": larger_height}
     elif mode == "center" and height == width:
         resize = {"shortest": larger_height}
     else:
-        raise UnsupportedError(f"`{given.where}`: the crop mode `{mode}` to {width} x {height} is not supported")
+        raise UnsupportedError(
+            f"`{given.where}`: the crop mode `{mode}` to {width} x {height} is not supported",
+            hint="say what the steps are: --preprocess FILE.json",
+        )
     mean, std = (given.numbers(*one) or one[1] for one in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD)))
     before: list[dict[str, Any]] = [
         image.decode(),

@@ -51,7 +51,10 @@ def find(facts: Facts) -> Found | None:
         raise BundleError("the metadata `names` are not the names of classes", hint="export the model again")
     labels = numbered(names, "the metadata `names`")
     if len(facts.inputs) != 1:
-        raise UnsupportedError(f"the model of Ultralytics has {len(facts.inputs)} inputs, expected one")
+        raise UnsupportedError(
+            f"the model of Ultralytics has {len(facts.inputs)} inputs, expected one",
+            hint="say what the steps are: --preprocess FILE.json",
+        )
     image = ImageInput(facts.inputs[0])
     height, width = _size(metadata, image)
     if kind == "classify":
@@ -104,7 +107,10 @@ def _points(metadata: dict[str, str]) -> int:
     shape = _value(metadata, "kpt_shape") if "kpt_shape" in metadata else None
     fits = isinstance(shape, (list, tuple)) and len(shape) == 2 and all(type(one) is int for one in shape)
     if not fits or shape is None or not 1 <= shape[0] <= 1000 or shape[1] != 3:
-        raise UnsupportedError(f"`kpt_shape` {str(shape)[:40]} is not supported, expected [points, 3]")
+        raise UnsupportedError(
+            f"`kpt_shape` {str(shape)[:40]} is not supported, expected [points, 3]",
+            hint="say what the steps are: --preprocess FILE.json",
+        )
     return int(shape[0])
 
 
@@ -116,14 +122,20 @@ def _size(metadata: dict[str, str], image: ImageInput) -> tuple[int, int]:
     if isinstance(size, int):
         size = [size, size]
     if not isinstance(size, (list, tuple)) or len(size) != 2 or not all(type(one) is int for one in size):
-        raise BundleError(f"the metadata `imgsz` are {str(size)[:40]}, expected [height, width]")
+        raise BundleError(
+            f"the metadata `imgsz` are {str(size)[:40]}, expected [height, width]",
+            hint="export the model again: yolo export format=onnx imgsz=640",
+        )
     return size[0], size[1]
 
 
 def _value(metadata: dict[str, str], key: str) -> Any:
     text = metadata[key]
     if len(text) > _MAX_TEXT:
-        raise BundleError(f"the metadata `{key}` have {len(text)} characters, expected at most {_MAX_TEXT}")
+        raise BundleError(
+            f"the metadata `{key}` have {len(text)} characters, expected at most {_MAX_TEXT}",
+            hint="export the model again",
+        )
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:

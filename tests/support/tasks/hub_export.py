@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +11,40 @@ if TYPE_CHECKING:
 
 #: A small model of most kinds.
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+#: A small model of sounds.
+SMALL_EARS: dict[str, Any] = {
+    "conv_dim": (16, 16),
+    "conv_stride": (5, 4),
+    "conv_kernel": (10, 8),
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 8,
+    "num_conv_pos_embedding_groups": 2,
+    **SMALL,
+}
+
+
+def hearer_of_letters(vocabulary: Path) -> tuple[Any, Any]:
+    """Return a model of transformers that hears letters, and its tokenizer, whose file is written."""
+    import torch
+    import transformers as hf
+
+    letters = ("<pad>", "<s>", "</s>", "<unk>", "|", *"abc")
+    vocabulary.write_text(json.dumps({one: i for i, one in enumerate(letters)}), "utf-8")
+    model = hf.Wav2Vec2ForCTC(hf.Wav2Vec2Config(vocab_size=len(letters), **SMALL_EARS))
+    with torch.no_grad():
+        model.lm_head.bias[1:4] = -100  # no trained model says <s>, </s> or <unk>, which transformers would print
+    return model, hf.Wav2Vec2CTCTokenizer(str(vocabulary))
+
+
+def ranking(model: Any, tokenizer: Any, query: str, documents: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the places of documents and their scores as transformers gives them for each pair, the best first."""
+    import transformers as hf
+
+    peer = hf.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    pairs = [{"text": query, "text_pair": document} for document in documents]
+    scores = [one["score"] for one in peer(pairs, function_to_apply="sigmoid")]
+    order = sorted(range(len(scores)), key=lambda at: -scores[at])
+    return [{"corpus_id": at, "score": scores[at]} for at in order]
 
 
 def export(

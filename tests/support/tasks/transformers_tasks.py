@@ -19,7 +19,7 @@ import torch
 import transformers as hf
 from PIL import Image
 
-from tests.support.tasks.hub_export import SMALL, export
+from tests.support.tasks.hub_export import SMALL, export, hearer_of_letters, ranking
 from tests.support.tasks.trained_tokenizers import trained, written
 
 TEXT = "The house of the president is in Paris"
@@ -83,11 +83,7 @@ def texts(place: Path) -> dict[str, Any]:
         if task in ("text-classification", "token-classification"):
             answer = hf.pipeline(task, model=model, tokenizer=tokenizer)(given, **arguments)
         elif task == "text-ranking":
-            peer = hf.pipeline("text-classification", model=model, tokenizer=tokenizer)
-            rows = [{"text": given["query"], "text_pair": one} for one in given["documents"]]
-            scores = [one["score"] for one in peer(rows, function_to_apply="sigmoid")]
-            order = sorted(range(len(scores)), key=lambda at: -scores[at])
-            answer = [{"corpus_id": at, "score": scores[at]} for at in order]
+            answer = ranking(model, tokenizer, **given)
         found[name] = {"task": task, "asked": given, "arguments": arguments, "answer": answer}
         if task == "text-classification":
             texts_given = [given["text"], given["text_pair"]] if isinstance(given, dict) else [given]
@@ -107,15 +103,9 @@ def sounds(place: Path) -> dict[str, Any]:
         file.writeframes(samples.tobytes())
     sound = np.array(samples, np.float32) / 32768
     extractor = hf.Wav2Vec2FeatureExtractor(sampling_rate=16_000)
-    letters = ("<pad>", "<s>", "</s>", "<unk>", "|", *"abc")
-    (place / "letters.json").write_text(json.dumps({one: i for i, one in enumerate(letters)}), "utf-8")
-    tokenizer = hf.Wav2Vec2CTCTokenizer(str(place / "letters.json"))
-    layers = {"conv_dim": (16, 16), "conv_stride": (5, 4), "conv_kernel": (10, 8), "num_feat_extract_layers": 2}
-    groups = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}
-    model = hf.Wav2Vec2ForCTC(hf.Wav2Vec2Config(vocab_size=8, **layers, **groups, **SMALL))
+    model, tokenizer = hearer_of_letters(place / "letters.json")
     with torch.no_grad():
         model.lm_head.weight.mul_(20)
-        model.lm_head.bias[1:4] = -100  # no trained model says <s>, </s> or <unk>, which transformers would print
     example = {"input_values": extractor(sound, sampling_rate=16_000, return_tensors="pt")["input_values"]}
     export(place / "letters", model, [extractor, tokenizer], example, ["logits"], 3)
     task = "automatic-speech-recognition"

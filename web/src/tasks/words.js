@@ -14,31 +14,46 @@ export function shown(value, most = 60) {
   return text.length <= most ? text : `${text.slice(0, most - 3)}...`;
 }
 
+/** How alike two words are at least, of 1: that of Python's difflib, which finds parts and swapped words too. */
+const ALIKE = 0.6;
+const MAX_WORD = 100;
+
 /**
  * @param {string} word
  * @param {readonly string[]} choices
- * @returns {string} A hint that names the choice nearest to a mistyped word, or an empty text.
+ * @returns {string} A hint that names the choice nearest to a mistyped word, or an empty text: the same as Python's `did_you_mean`.
  */
 export function didYouMean(word, choices) {
-  const ranked = choices.map((choice) => ({ choice, edits: distance(word.toLowerCase(), choice.toLowerCase()) }));
-  const nearest = ranked.sort((one, other) => one.edits - other.edits)[0];
-  return nearest && nearest.edits <= Math.max(word.length, nearest.choice.length) * 0.4 ? `did you mean \`${nearest.choice}\`?` : "";
+  const letters = [...word.toLowerCase()].slice(0, MAX_WORD);
+  let [nearest, most, meant] = ["", ALIKE, ""];
+  for (const [lower, choice] of new Map(choices.map((one) => [one.toLowerCase(), one]))) {
+    const others = [...lower];
+    const alike = (2 * common(others, letters)) / (others.length + letters.length || 1);
+    if (alike > most || (alike === most && lower >= nearest)) [nearest, most, meant] = [lower, alike, choice];
+  }
+  return meant && `did you mean \`${meant}\`?`;
 }
 
 /**
- * @param {string} one
- * @param {string} other
- * @returns {number} How many characters must be put in, taken out or changed (Levenshtein, 1966).
+ * @param {readonly string[]} one
+ * @param {readonly string[]} other
+ * @returns {number} How many letters are in both: the longest run, then the same left and right of it (Ratcliff and Metzener, 1988).
  */
-function distance(one, other) {
-  const [from, to] = [one.slice(0, 100), other.slice(0, 100)];
-  let row = Array.from({ length: to.length + 1 }, (_, i) => i);
-  for (let i = 1; i <= from.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= to.length; j++) {
-      next.push(Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + (from[i - 1] === to[j - 1] ? 0 : 1)));
+function common(one, other) {
+  let [size, from, to] = [0, 0, 0];
+  /** @type {number[]} By place in the other word the length of the run that ends there. */
+  let runs = [];
+  for (let i = 0; i < one.length; i++) {
+    /** @type {number[]} */
+    const next = [];
+    for (let j = 0; j < other.length; j++) {
+      if (one[i] !== other[j]) continue;
+      next[j] = (runs[j - 1] ?? 0) + 1;
+      if (next[j] > size) [size, from, to] = [next[j], i + 1, j + 1];
     }
-    row = next;
+    runs = next;
   }
-  return row[to.length];
+  if (!size) return 0;
+  const left = common(one.slice(0, from - size), other.slice(0, to - size));
+  return size + left + common(one.slice(from), other.slice(to));
 }

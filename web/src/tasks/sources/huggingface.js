@@ -295,7 +295,10 @@ class Folder {
   prompt() {
     const [bert, tokenizer] = [this.read("sentence_bert_config.json"), this.read("tokenizer_config.json")];
     if (bert?.flag("do_lower_case") && !tokenizer?.flag("do_lower_case")) {
-      throw unsupported("`do_lower_case` of sentence_bert_config.json is not supported");
+      throw unsupported(
+        "`do_lower_case` of sentence_bert_config.json is not supported",
+        "AutoTokenizer.from_pretrained(FOLDER, do_lower_case=True).save_pretrained(FOLDER)",
+      );
     }
     const config = this.read("config_sentence_transformers.json");
     if (!config?.has("default_prompt_name")) return undefined;
@@ -392,7 +395,7 @@ function otherTask(own, task) {
   return new InferError(`the model is for ${own}, and not for ${task}`, "input_error", { hint: `pipeline("${own}", ...)`, details: { expected: own, got: task } });
 }
 
-/** @param {string} message @param {string} [hint] */
-function unsupported(message, hint = "") {
+/** @param {string} message @param {string} hint */
+function unsupported(message, hint) {
   return new InferError(message, "unsupported", { hint });
 }

@@ -92,7 +92,9 @@ export function imageSteps(config, image) {
   }
   if (config.flag("do_center_crop", own.crops ?? false)) {
     const crop = sizeOf(config, "crop_size", square(own.crop ?? 0), true);
-    if (!("height" in crop && "width" in crop)) throw unsupported(`\`crop_size\` of ${name} is ${JSON.stringify(crop)}, expected height and width`);
+    if (!("height" in crop && "width" in crop)) {
+      throw unsupported(`\`crop_size\` of ${name} is ${JSON.stringify(crop)}, expected height and width`, writeSize("crop_size"));
+    }
     ({ width, height } = crop);
     steps.push({ step: "image.center_crop", width, height });
   }
@@ -101,7 +103,10 @@ export function imageSteps(config, image) {
   const scale = config.flag("do_rescale", true) ? config.real("rescale_factor", 1 / 255) : 1;
   const [ownMean, ownStd] = [config.numbers("image_mean", own.mean), config.numbers("image_std", own.std)];
   if (ownMean.length !== ownStd.length || ![1, 3].includes(ownMean.length) || ownStd.includes(0)) {
-    throw damaged(`\`${config.where}\`: \`image_mean\` and \`image_std\` are [${ownMean}] and [${ownStd}]`);
+    throw damaged(
+      `\`${config.where}\`: \`image_mean\` and \`image_std\` are [${ownMean}] and [${ownStd}]`,
+      'write 1 or 3 numbers, none of them 0: "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]',
+    );
   }
   const normalizes = config.flag("do_normalize", own.normalizes ?? true);
   const mean = normalizes ? ownMean : ownMean.map(() => 0);
@@ -126,7 +131,12 @@ export function processorType(config) {
 function resize(config, name, own) {
   const size = sizeOf(config, "size", own.size, own.isSquare ?? false);
   const number = config.whole("resample", own.resample);
-  if (FILTERS[number] === undefined) throw unsupported(`\`resample\` ${number} of ${name} is not one of Pillow's filters`);
+  if (FILTERS[number] === undefined) {
+    throw unsupported(
+      `\`resample\` ${number} of ${name} is not one of Pillow's filters`,
+      'write "resample": 2 for bilinear, or another number from 0 to 5',
+    );
+  }
   const how = { filter: FILTERS[number] };
   if ("height" in size && "width" in size) {
     if (name === "DPTImageProcessor") return dpt(config, size.width, size.height, how);
@@ -134,7 +144,7 @@ function resize(config, name, own) {
   }
   const { shortest_edge: least, longest_edge: longest } = size;
   if (least === undefined && longest === undefined) {
-    throw unsupported(`\`size\` of ${name} is ${JSON.stringify(size)}, expected height and width, or shortest_edge`);
+    throw unsupported(`\`size\` of ${name} is ${JSON.stringify(size)}, expected height and width, or shortest_edge`, writeSize("size"));
   }
   if (name === "YolosImageProcessor") {
     throw unsupported(
@@ -163,7 +173,7 @@ function warped(width, height, how) {
  */
 function dpt(config, width, height, how) {
   const multiple = config.whole("ensure_multiple_of", 1) || 1;
-  if (multiple > 1024) throw damaged(`\`${config.where}\`: \`ensure_multiple_of\` is ${multiple}, expected 1 to 1024`);
+  if (multiple > 1024) throw damaged(`\`${config.where}\`: \`ensure_multiple_of\` is ${multiple}, expected 1 to 1024`, 'write "ensure_multiple_of": 32');
   if (config.flag("keep_aspect_ratio")) return { steps: [{ step: "image.resize", width, height, multiple, ...how }], sides: [] };
   const [wide, high] = [width, height].map((side) => Math.max(rounded(side / multiple), 1) * multiple);
   return warped(wide, high, how);
@@ -187,7 +197,7 @@ function rounded(value) {
 function convnext(config, side, usual, how) {
   if (side >= 384) return warped(side, side, how);
   const part = config.real("crop_pct", usual);
-  if (!(part >= 0.1 && part <= 1)) throw damaged(`\`${config.where}\`: \`crop_pct\` is ${part}, expected 0.1 to 1`);
+  if (!(part >= 0.1 && part <= 1)) throw damaged(`\`${config.where}\`: \`crop_pct\` is ${part}, expected 0.1 to 1`, 'write "crop_pct": 0.875');
   const first = { step: "image.resize", shortest: Math.trunc(side / part), ...how };
   return { steps: [first, { step: "image.center_crop", width: side, height: side }], sides: [side, side] };
 }
@@ -209,7 +219,7 @@ function sizeOf(config, field, otherwise, isSquare) {
     found = isSquare ? square(side) : { ...shortest(side), ...(longest === undefined ? {} : { longest_edge: longest }) };
   } else if (Array.isArray(value)) {
     const sides = config.numbers(field);
-    if (sides.length !== 2) throw damaged(`\`${config.where}\`: \`${field}\` is [${value}], expected [height, width]`);
+    if (sides.length !== 2) throw damaged(`\`${config.where}\`: \`${field}\` is [${value}], expected [height, width]`, writeSize(field));
     found = { height: Math.trunc(sides[0]), width: Math.trunc(sides[1]) };
   } else {
     const part = config.part(field);
@@ -217,7 +227,7 @@ function sizeOf(config, field, otherwise, isSquare) {
   }
   for (const [key, side] of Object.entries(found)) {
     if (["height", "width", "shortest_edge", "longest_edge"].includes(key) && side >= 1 && side <= MAX_SIDE) continue;
-    throw unsupported(`\`${config.where}\`: \`${field}\` has ${key} ${side}, expected 1 to ${MAX_SIDE} pixels`);
+    throw unsupported(`\`${config.where}\`: \`${field}\` has ${key} ${side}, expected 1 to ${MAX_SIDE} pixels`, writeSize(field));
   }
   return found;
 }
@@ -227,12 +237,17 @@ export function isTrue(value) {
   return Boolean(value) && !(typeof value === "object" && Object.keys(value).length === 0);
 }
 
-/** @param {string} message @param {string} [hint] */
-function unsupported(message, hint = "") {
+/** @param {string} field @returns {string} */
+function writeSize(field) {
+  return `write "${field}": {"height": 224, "width": 224}`;
+}
+
+/** @param {string} message @param {string} hint */
+function unsupported(message, hint) {
   return new InferError(message, "unsupported", { hint });
 }
 
-/** @param {string} message */
-function damaged(message) {
-  return new InferError(message, "bundle_error");
+/** @param {string} message @param {string} hint */
+function damaged(message, hint) {
+  return new InferError(message, "bundle_error", { hint });
 }

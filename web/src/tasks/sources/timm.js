@@ -24,17 +24,27 @@ export function findTimm(config, facts) {
   const image = new ImageInput(facts.inputs[0]);
   const size = given.numbers("input_size", [3, 224, 224]);
   if (size.length !== 3 || !size.every((one) => Number.isInteger(one) && one >= 1 && one <= 16_384)) {
-    throw new InferError(`\`${given.where}\`: \`input_size\` is ${size}, expected [channels, height, width]`, "bundle_error");
+    throw new InferError(`\`${given.where}\`: \`input_size\` is ${size}, expected [channels, height, width]`, "bundle_error", {
+      hint: 'write "input_size": [3, 224, 224]',
+    });
   }
   const [height, width] = [image.height || size[1], image.width || size[2]];
   const crop = given.real("crop_pct", CROP) || CROP;
   const mode = given.text("crop_mode", "center") || "center";
-  if (!(crop >= 0.1 && crop <= 1)) throw new InferError(`\`${given.where}\`: \`crop_pct\` is ${crop}, expected 0.1 to 1`, "bundle_error");
+  if (!(crop >= 0.1 && crop <= 1)) {
+    throw new InferError(`\`${given.where}\`: \`crop_pct\` is ${crop}, expected 0.1 to 1`, "bundle_error", { hint: 'write "crop_pct": 0.875' });
+  }
   const filter = given.text("interpolation", "bicubic");
-  if (!FILTERS.includes(filter)) throw new InferError(`\`${given.where}\`: the interpolation \`${filter}\` is not supported`, "unsupported");
+  if (!FILTERS.includes(filter)) {
+    throw new InferError(`\`${given.where}\`: the interpolation \`${filter}\` is not supported`, "unsupported", {
+      hint: 'write "interpolation": "bicubic"',
+    });
+  }
   const [larger, wider] = [Math.floor(height / crop), Math.floor(width / crop)];
   if (mode !== "squash" && !(mode === "center" && height === width)) {
-    throw new InferError(`\`${given.where}\`: the crop mode \`${mode}\` to ${width} x ${height} is not supported`, "unsupported");
+    throw new InferError(`\`${given.where}\`: the crop mode \`${mode}\` to ${width} x ${height} is not supported`, "unsupported", {
+      hint: "say what the steps are: --preprocess FILE.json",
+    });
   }
   const resize = mode === "squash" ? { width: wider, height: larger } : { shortest: larger };
   const [mean, std] = [given.numbers("mean", IMAGENET_MEAN), given.numbers("std", IMAGENET_STD)];

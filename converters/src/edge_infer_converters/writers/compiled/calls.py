@@ -102,6 +102,7 @@ class Calls:
         operator: The operator that is being lowered.
         layer: Its number in the model.
         initial: The first values of variables, by name.
+        filter_lanes: How many filters of a convolution of floats lie beside each other.
         handles: By the identity of a handle's tensor the name of its variable.
         variables: Memory that is kept from run to run, by the name of a resource or the identity of a tensor.
     """
@@ -111,6 +112,7 @@ class Calls:
     operator: str = ""
     layer: int = -1
     initial: Mapping[str, np.ndarray] = field(default_factory=dict)
+    filter_lanes: int = 8
     handles: dict[int, str] = field(default_factory=dict)
     variables: dict[object, Variable] = field(default_factory=dict)
     _values: dict[int, Value] = field(default_factory=dict)

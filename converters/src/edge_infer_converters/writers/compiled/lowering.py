@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_infer.errors import UnsupportedModel, UnsupportedOperator, listed
-from edge_infer_converters.writers.compiled import casts, elements, grouped, moves, recurrent, rows, variables, windows
+from edge_infer_converters.writers.compiled import (
+    casts,
+    elements,
+    gelu,
+    grouped,
+    moves,
+    products,
+    recurrent,
+    rows,
+    variables,
+    windows,
+)
 from edge_infer_converters.writers.compiled.calls import Calls, nbytes
 
 if TYPE_CHECKING:
@@ -20,6 +31,7 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     "CONV_2D": grouped.convolution,
     "DEPTHWISE_CONV_2D": windows.depthwise,
     "FULLY_CONNECTED": windows.fully_connected,
+    "BATCH_MATMUL": products.batch_matmul,
     "TRANSPOSE_CONV": windows.transposed,
     "AVERAGE_POOL_2D": windows.average_pool,
     "MAX_POOL_2D": windows.max_pool,
@@ -30,6 +42,7 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     **dict.fromkeys(("LOGISTIC", "TANH", "EXP", "HARD_SWISH", "LEAKY_RELU", "ABS", "NEG", "SQRT"), elements.unary),
     **dict.fromkeys(("RSQRT", "SQUARE", "ELU", "LOG", "RELU", "RELU6", "RELU_N1_TO_1"), elements.unary),
     **dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), elements.softmax),
+    "GELU": gelu.gelu,
     "POW": elements.power,
     "QUANTIZE": elements.quantize,
     "DEQUANTIZE": elements.dequantize,
@@ -65,7 +78,7 @@ SUPPORTED = tuple(sorted(_RULES))
 
 
 def lower(
-    graph: Graph, rounding: str, initial: Mapping[str, np.ndarray] | None = None
+    graph: Graph, rounding: str, initial: Mapping[str, np.ndarray] | None = None, *, filter_lanes: int = 8
 ) -> tuple[Calls, list[Value], list[Value]]:
     """Write the calls of a graph.
 
@@ -73,6 +86,7 @@ def lower(
         graph: The model; free batches are 1.
         rounding: `litert`, `reference` or `tflm`.
         initial: The first values of its variables, by name.
+        filter_lanes: How many filters of a convolution of floats lie beside each other, where they are computed.
 
     Returns:
         The calls, the memory of the inputs, and that of the outputs.
@@ -82,7 +96,7 @@ def lower(
         UnsupportedModel: An input has a free dimension besides the batch, or a tensor a type that no kernel computes.
     """
     _check_ends(graph)
-    calls = Calls(rounding, initial=initial or {})
+    calls = Calls(rounding, initial=initial or {}, filter_lanes=filter_lanes)
     inputs = [_raw(one, calls) for one in graph.inputs]
     faults: dict[str, None] = {}
     for layer, operator in enumerate(graph.operators):

@@ -109,15 +109,20 @@ def fully_connected(operator: Operator, calls: Calls) -> None:
     matrix = signed(weights)
     outputs, inputs = matrix.shape
     rows = int(np.prod(given.shape, dtype=np.int64)) // inputs
-    ones = ("batch", "input_width", "output_width", "kernel_height", "kernel_width")
-    strides = ("stride_height", "stride_width", "dilation_height", "dilation_width")
-    window = dict.fromkeys((*ones, *strides), 1) | {"pad_top": 0, "pad_left": 0}
-    window |= {"input_height": rows, "output_height": rows, "input_channels": inputs, "output_channels": outputs}
+    window = rows_window(rows, inputs, outputs)
     if is_hybrid(given, weights):  # each row has a scale of its own
         window |= {"batch": rows, "input_height": 1, "output_height": 1}
         hybrid.convolution(operator, calls, _filters(matrix), window, is_connected=True)
         return
     _convolve(operator, calls, matrix, bias, window, is_connected=True)
+
+
+def rows_window(rows: int, inputs: int, outputs: int) -> dict[str, int]:
+    """Return the sizes of a convolution of 1x1 over so many places: each row of numbers becomes another one."""
+    ones = ("batch", "input_width", "output_width", "kernel_height", "kernel_width")
+    strides = ("stride_height", "stride_width", "dilation_height", "dilation_width")
+    window = dict.fromkeys((*ones, *strides), 1) | {"pad_top": 0, "pad_left": 0}
+    return window | {"input_height": rows, "output_height": rows, "input_channels": inputs, "output_channels": outputs}
 
 
 def average_pool(operator: Operator, calls: Calls) -> None:

@@ -77,7 +77,7 @@ def write(
     """
     check_size(graph)
     program = compiled.program
-    calls, inputs, outputs = lower(graph, program.rounding, initial)
+    calls, inputs, outputs = lower(graph, program.rounding, initial, filter_lanes=1)
     layout = layouts.lay_out(calls, inputs, outputs, way)
     if arena_max is not None and layout.arena_bytes > arena_max:
         raise _too_large(layout, arena_max, way, graph.inputs)

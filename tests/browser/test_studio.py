@@ -318,8 +318,8 @@ def test_memory_stays_flat_over_fifty_switches_of_the_variant(
 
 
 @pytest.mark.long
-def test_every_variant_gives_its_golden_outputs_in_the_page(open_page: Callable[..., BrowserPage], server: str) -> None:
-    page = open_page(server, reduced_motion="reduce")
+def test_every_variant_gives_its_golden_outputs_in_the_page(open_page: Callable[..., BrowserPage], raced: str) -> None:
+    page = open_page(f"{raced}/#/models/digits", reduced_motion="reduce")
     page.do(lambda page: page.wait_for_selector(".bars .best"))
 
     page.do(lambda page: page.click("text=Run the proof"))
@@ -328,6 +328,9 @@ def test_every_variant_gives_its_golden_outputs_in_the_page(open_page: Callable[
     verdicts = page.do(lambda page: page.locator(".badge").all_inner_texts())
     assert len(verdicts) >= 4
     assert set(verdicts) == {"✓ pass"}
+    # The page runs the compiled variant, the server another: each is compared with itself.
+    assert float(page.do(lambda page: text_of(page, ".proof .big"))) < 1e-4
+    assert "compiled/int8 in Python, onnx/" in page.do(lambda page: page.inner_text(".proof"))
 
 
 def test_what_is_not_there_is_said(open_page: Callable[..., BrowserPage], studio: str) -> None:

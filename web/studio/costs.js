@@ -66,7 +66,9 @@ export function costs(state) {
     if (isSeen && state.hasInput && !isLarge && button.textContent === "Measure here") timer = window.setTimeout(run, REST_MS);
   };
   const eye = new IntersectionObserver(([{ isIntersecting }]) => ((isSeen = isIntersecting), settle()));
-  const part = section("What it costs here", "", table([...HEADS, h("span.hidden", "Choose")], lines.map(({ row }) => row)), h(".row", button, note));
+  const facts = table([...HEADS, h("span.hidden", "Choose")], lines.map(({ row }) => row));
+  facts.classList.add("costs");
+  const part = section("What it costs here", "", facts, h(".row", button, note));
   eye.observe(part);
   state.on({
     chosen: (way) => {

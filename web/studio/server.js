@@ -34,11 +34,21 @@ export async function postInfer(model, inputs) {
   return Object.fromEntries(outputs.map((/** @type {any} */ { name, shape, datatype, data }) => [name, arrayOfDatatype(datatype, shape, data)]));
 }
 
+/** @param {Model} model @returns {Promise<string>} The variant that the server runs now. */
+export async function variantThere({ name }) {
+  return (await ask(`${name}/config`)).parameters.variant.string_value;
+}
+
 /** @param {string} path @param {BodyInit} body @param {string} type */
-async function post(path, body, type) {
+function post(path, body, type) {
+  return ask(path, { method: "POST", body, headers: { "Content-Type": type } });
+}
+
+/** @param {string} path @param {RequestInit} [request] */
+async function ask(path, request) {
   let response;
   try {
-    response = await fetch(new URL(`../v2/models/${path}`, import.meta.url), { method: "POST", body, headers: { "Content-Type": type } });
+    response = await fetch(new URL(`../v2/models/${path}`, import.meta.url), request);
   } catch (cause) {
     throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
   }

@@ -20,7 +20,7 @@ from edge_infer.server.http.reader import BODY, HEAD, NOTHING, RequestReader
 from edge_infer.server.http.refusal import line_of, refusal_of
 from edge_infer.server.http.upgrade import head_of
 from edge_infer.server.http.websocket import WebSocket
-from edge_infer.server.response.parts import size_of, together
+from edge_infer.server.response.parts import LONG_BYTES, size_of, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -291,7 +291,10 @@ class Connection(RequestReader):
 
     def write(self, *parts: Part) -> None:
         """Send parts of an answer; they count together until all are read."""
-        self._unread.last = size_of(parts)
+        self._unread.last = size = size_of(parts)
+        if size < LONG_BYTES:
+            self.transport.write(b"".join(parts))
+            return
         for part in together(parts):
             self.transport.write(part)
 

@@ -172,6 +172,16 @@ class Exchange:
         self.send(*self.head(status), *lines, b"content-length: %d\r\n\r\n" % size_of(body), *body)
         self.finish()
 
+    def respond_prepared(self, status: int, rest: bytes) -> None:
+        """Send the whole answer, of which all behind the first lines is written already.
+
+        Args:
+            status: Its status.
+            rest: The other lines of its headers, an empty line, and the body.
+        """
+        self.send(*self.head(status), rest)
+        self.finish()
+
     def send(self, *parts: Part) -> None:
         """Send parts of the answer."""
         self.is_started = True

@@ -75,8 +75,14 @@ class DirectRequest(Call):
     def refuse(self, error: EdgeInferError) -> None:
         """Answer before the body came; the rest of the body is thrown away."""
         self.rejected(error)
-        status, headers, body = self._endpoint.refusal(error)
-        self._respond(status, headers, (body,), error.code)
+        head, exchange = self.head, self._exchange
+        assert head is not None
+        status, headers, body, prepared = self._endpoint.refusal(error)
+        if head.request_id or head.traceparent:
+            self._respond(status, headers, (body,), error.code)
+        else:
+            exchange.respond_prepared(status, prepared)
+            self._log(status, len(body), error.code)
 
     def body_arrived(self) -> None:
         """Count what arrived; parse the body once it is complete, and queue the request."""
@@ -225,7 +231,7 @@ class DirectEndpoint:
         self.context = application.context
         self.turns = turns
         self.always = lines_of(application.headers)
-        self._refusals: dict[str, tuple[int, bytes, bytes]] = {}
+        self._refusals: dict[tuple[str, str], tuple[int, bytes, bytes, bytes]] = {}
         self._targets = targets
         self._is_cached = is_cached
         self._checks_origin = checks_origin
@@ -299,15 +305,20 @@ class DirectEndpoint:
             or (head.traceparent and CONTROL.search(head.traceparent))
         )
 
-    def refusal(self, error: EdgeInferError) -> tuple[int, bytes, bytes]:
-        """Return status, header lines and body of a refusal; under overload the same ones come again and again."""
-        key = f"{error.code} {error.message}"
+    def refusal(self, error: EdgeInferError) -> tuple[int, bytes, bytes, bytes]:
+        """Return status, header lines and body of a refusal, and all that is sent of it behind its first lines.
+
+        Under overload the same ones come again and again.
+        """
+        key = error.code, error.message
         found = self._refusals.get(key)
         if found is None:
             if len(self._refusals) >= _MAX_REFUSALS:
                 self._refusals.clear()
             status, body, headers = problem_parts(error)
-            found = self._refusals[key] = (status, lines_of(headers), body)
+            lines = lines_of(headers)
+            prepared = b"%b%bcontent-length: %d\r\n\r\n%b" % (self.always, lines, len(body), body)
+            found = self._refusals[key] = (status, lines, body, prepared)
         return found
 
     def keep(self, task: asyncio.Task[None]) -> None:

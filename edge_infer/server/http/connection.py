@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from edge_infer.server.http.connections import Connections
+    from edge_infer.server.http.exchange import KnownHead
     from edge_infer.server.http.front import Front
     from edge_infer.server.response.parts import Part
 
@@ -56,6 +57,7 @@ class Connection(RequestReader):
         transport: Its socket.
         write_due: When the client must have read a part of its answers.
         is_paused: Whether nothing is read for now.
+        known: The last head that the fast path took.
     """
 
     __slots__ = (
@@ -67,6 +69,7 @@ class Connection(RequestReader):
         "_unread",
         "_websocket",
         "is_paused",
+        "known",
         "transport",
         "write_due",
     )
@@ -82,6 +85,7 @@ class Connection(RequestReader):
         self.is_paused = self._is_advancing = False
         self._has_drained: asyncio.Event | None = None  # set while the client reads
         self.write_due = inf
+        self.known: KnownHead | None = None
 
     # -- the transport --
 
@@ -91,8 +95,7 @@ class Connection(RequestReader):
         self.transport = transport
         self._unread = UnreadAnswers(self.transport, self._front.direct.context.memory, limits)
         shared.open.add(self)
-        if len(shared.open) > limits.max_connections:
-            most = limits.max_connections
+        if len(shared.open) > (most := limits.max_connections):
             self._refuse(
                 QueueFull(f"The server takes {most} connections", hint="keep connections alive and share them")
             )
@@ -378,9 +381,8 @@ class Connection(RequestReader):
         head = head_of(self._parser.get_method(), self._url, "1.1", self._headers)
         try:
             scope = {"type": "websocket", "path": path_of(self._url)[0], "root_path": "", "headers": self._headers}
-            socket = WebSocket(
-                self, head, self._front.direct.context.memory, self._front.max_body_bytes, self._front.refusals
-            )
+            front = self._front
+            socket = WebSocket(self, head, front.direct.context.memory, front.max_body_bytes, front.refusals)
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
             self._refuse(_NO_PATH)
         except EdgeInferError as error:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.errors import ClientLeft, problem_parts
 from edge_infer.server.headers import CONTROL
+from edge_infer.server.http.exchange import KnownHead
 from edge_infer.server.ingestion.admission import Call
 from edge_infer.server.ingestion.submit import submit
 from edge_infer.server.metrics.access_log import access, facts_of, log_access
@@ -257,20 +258,17 @@ class DirectEndpoint:
         if engine.is_draining or self._is_cached:
             return None
         try:
-            path = exchange.url.decode("ascii")
-            target = self._targets.find(path)
-            if target is None or "%" in path or "?" in path:
+            known = self._known(exchange)
+            if known is None:
                 return None
             tenant = exchange.tenant or keys.tenant_of(exchange.headers)
-            head = RequestHead(exchange.headers)
         except (EdgeInferError, UnicodeDecodeError):
             return None  # the application says what is wrong
-        if not self._takes(head):
-            return None
-        model = engine.current(*target, tenant.name)
+        head = known.head
+        model = engine.current(*known.target, tenant.name)
         if model is None:
             return None
-        request = DirectRequest(self, exchange, path, head, tenant)
+        request = DirectRequest(self, exchange, known.path, head, tenant)
         refusal = request.refusal(model) or memory.refusal(head.content_length, tenant.name)
         if refusal is not None:
             request.refuse(refusal)
@@ -279,6 +277,25 @@ class DirectEndpoint:
             return None
         exchange.want_body()
         return request
+
+    def _known(self, exchange: Exchange) -> KnownHead | None:
+        """Return what the head of a request says; None where the application must answer.
+
+        Most clients send the same head again on a connection, so that it is read once.
+        """
+        carrier = exchange.carrier
+        known = carrier.known
+        if known is not None and known.headers == exchange.headers and known.url == exchange.url:
+            return known
+        carrier.known = None
+        path = exchange.url.decode("ascii")
+        target = self._targets.find(path)
+        if target is None or "%" in path or "?" in path:
+            return None
+        head = RequestHead(exchange.headers)
+        if self._takes(head):
+            carrier.known = KnownHead(exchange.url, exchange.headers, path, target, head)
+        return carrier.known
 
     def _let_workers_on(self, now: float) -> None:
         """Sleep for no time at all while models run: a thread that has run one needs the interpreter to go on.

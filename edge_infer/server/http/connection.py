@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from edge_infer.errors import EdgeInferError, InputError, QueueFull
-from edge_infer.server.errors import RequestTooSlow
+from edge_infer.errors import EdgeInferError, QueueFull
 from edge_infer.server.http.asgi import Bridge, path_of, scope_of
 from edge_infer.server.http.exchange import Exchange
 from edge_infer.server.http.progress import Load, UnreadAnswers
 from edge_infer.server.http.reader import BODY, HEAD, NOTHING, RequestReader
-from edge_infer.server.http.refusal import line_of, refusal_of
+from edge_infer.server.http.refusal import NO_PATH, NO_ROOM, line_of, refusal_of, too_slow
 from edge_infer.server.http.upgrade import head_of
 from edge_infer.server.http.websocket import WebSocket
 from edge_infer.server.response.parts import LONG_BYTES, size_of, together
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from edge_infer.server.response.parts import Part
 
 log = logging.getLogger(__name__)
-_NO_ROOM = QueueFull(
-    "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
-)
-_NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
 
 
 class _Last:
@@ -58,6 +54,7 @@ class Connection(RequestReader):
         write_due: When the client must have read a part of its answers.
         is_paused: Whether nothing is read for now.
         known: The last head that the fast path took.
+        tenant: Whose answers are sent; empty where that is not known.
     """
 
     __slots__ = (
@@ -70,6 +67,7 @@ class Connection(RequestReader):
         "_websocket",
         "is_paused",
         "known",
+        "tenant",
         "transport",
         "write_due",
     )
@@ -86,6 +84,7 @@ class Connection(RequestReader):
         self._has_drained: asyncio.Event | None = None  # set while the client reads
         self.write_due = inf
         self.known: KnownHead | None = None
+        self.tenant = ""
 
     # -- the transport --
 
@@ -192,7 +191,7 @@ class Connection(RequestReader):
         elif self._websocket is not None:
             self._websocket.let_go()
         else:
-            self._refuse(_NO_ROOM)
+            self._refuse(NO_ROOM)
 
     def _check_sender(self) -> None:
         if self._phase == NOTHING:
@@ -200,9 +199,9 @@ class Connection(RequestReader):
         elif self.is_paused:  # it is the server that reads nothing for now
             self.since = self.shared.now
         elif self._phase == HEAD:
-            self._refuse(_too_slow("headers"))
+            self._refuse(too_slow("headers"))
         elif self.body.is_too_slow():
-            self._refuse(_too_slow("body"))
+            self._refuse(too_slow("body"))
         else:
             self.since = self.shared.now
 
@@ -211,7 +210,9 @@ class Connection(RequestReader):
         self.since, self.patience = due, 0.0
 
     def _watch_reader(self) -> None:
-        self.write_due = self.shared.now + self.shared.read_s if self._unread.begin(self.shared.now) else inf
+        self.write_due = (
+            self.shared.now + self.shared.read_s if self._unread.begin(self.shared.now, self.tenant) else inf
+        )
 
     # -- the parser --
 
@@ -275,6 +276,8 @@ class Connection(RequestReader):
         return True
 
     def _begin_now(self, exchange: Exchange) -> None:
+        if exchange.tenant is not None:
+            self.tenant = exchange.tenant.name
         if not self.is_unread:  # else the application waits until the client reads
             exchange.handler = self._front.direct.begin(exchange)
             if exchange.handler is not None or exchange.is_done:
@@ -286,7 +289,7 @@ class Connection(RequestReader):
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
             while self._line[-1] is not exchange:
                 self._line.pop()
-            self._refuse_exchange(exchange, _NO_PATH)
+            self._refuse_exchange(exchange, NO_PATH)
             return
         bridge = Bridge(exchange, self._front.asgi, scope)
         exchange.handler = bridge
@@ -359,8 +362,7 @@ class Connection(RequestReader):
 
     def _end_with(self, act: Callable[[], None]) -> None:
         """Do the last thing of this connection, once all earlier requests are answered."""
-        self._is_over = True
-        self._receiving = None
+        self._is_over, self._receiving = True, None
         self.look_at(inf)
         self._line.append(_Last(act))
         self._advance()
@@ -381,10 +383,12 @@ class Connection(RequestReader):
         head = head_of(self._parser.get_method(), self._url, "1.1", self._headers)
         try:
             scope = {"type": "websocket", "path": path_of(self._url)[0], "root_path": "", "headers": self._headers}
-            front = self._front
-            socket = WebSocket(self, head, front.direct.context.memory, front.max_body_bytes, front.refusals)
+            front, context = self._front, self._front.direct.context
+            with suppress(EdgeInferError):  # the application refuses the handshake
+                self.tenant = context.keys.tenant_of(self._headers).name
+            socket = WebSocket(self, head, context.memory, front.max_body_bytes, front.refusals)
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
-            self._refuse(_NO_PATH)
+            self._refuse(NO_PATH)
         except EdgeInferError as error:
             self._refuse(error)
         else:
@@ -396,7 +400,3 @@ class Connection(RequestReader):
         self.shared.start(self._front.open_stream(scope, socket))
         if rest:
             socket.feed(rest)
-
-
-def _too_slow(what: str) -> RequestTooSlow:
-    return RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece")

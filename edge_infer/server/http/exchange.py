@@ -47,12 +47,14 @@ class Carrier(Protocol):
         transport: Its socket.
         is_paused: Whether nothing is read for now.
         known: The last head that the fast path took.
+        tenant: Whose it is; empty where that is not known.
     """
 
     shared: Connections
     transport: Any
     is_paused: bool
     known: KnownHead | None
+    tenant: str
 
     @property
     def is_unread(self) -> bool:

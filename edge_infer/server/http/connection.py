@@ -196,13 +196,11 @@ class Connection(RequestReader):
     def _check_sender(self) -> None:
         if self._phase == NOTHING:
             self.close()
-        elif self.is_paused:  # it is the server that reads nothing for now
-            self.since = self.shared.now
-        elif self._phase == HEAD:
+        elif self._phase == HEAD and not self.is_paused:
             self._refuse(too_slow("headers"))
-        elif self.body.is_too_slow():
+        elif not self.is_paused and self.body.is_too_slow():
             self._refuse(too_slow("body"))
-        else:
+        else:  # or it is the server that reads nothing for now
             self.since = self.shared.now
 
     def look_at(self, due: float) -> None:

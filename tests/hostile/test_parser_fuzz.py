@@ -27,6 +27,7 @@ from edge_infer.server.http.connection import Connection
 from edge_infer.server.http.connections import Connections
 from edge_infer.server.http.limits import DoorLimits
 from edge_infer.server.http.websocket import WebSocket
+from edge_infer.server.ingestion.api_keys import ApiKeys
 from edge_infer.server.ingestion.memory_budget import BodyMemory
 from edge_infer.server.protocol.fast import Parser
 from edge_infer.server.protocol.requests import InferRequest
@@ -233,7 +234,7 @@ def test_a_changed_pipeline_is_answered_in_whole_answers(data: bytes, piece: int
     sent: list[bytes] = []
     refusals: Counter[str] = Counter()
     front: Any = SimpleNamespace(
-        direct=SimpleNamespace(begin=lambda _exchange: None, context=SimpleNamespace(memory=memory)),
+        direct=SimpleNamespace(begin=lambda _exchange: None, context=SimpleNamespace(memory=memory, keys=ApiKeys())),
         asgi=echo,
         open_stream=open_stream,
         turns=None,

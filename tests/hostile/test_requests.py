@@ -246,6 +246,8 @@ def test_shared_memory(send: Client) -> None:
         ("GET", "/v2/models/<script>alert(1)<%2fscript>", 404, "There is nothing at"),
         ("GET", "/%0d%0aset-cookie:%20a=b", 404, "There is nothing at"),
         ("GET", "/nothing", 404, "There is nothing at /nothing"),
+        ("POST", "/v2/models/tiny/infer/", 404, "There is nothing at /v2/models/tiny/infer/"),
+        ("POST", "/v2/models/tiny//", 404, "There is nothing at /v2/models/tiny//"),
         ("GET", "/models/tiny/manifest.json?sha256=" + "f" * 64, 404, "not the one that the request names"),
         ("GET", "/models/tiny/manifest.json?sha256=" + "f" * 5000, 404, "not the one that the request names"),
     ],
@@ -266,6 +268,12 @@ def test_a_client_whose_base_url_is_wrong_is_told_where_the_route_is(send: Clien
     answer = send(path, "POST", b"{}")
     assert_refused(answer, 404, "There is nothing at")
     assert json.loads(answer.body)["hint"] == f"POST {route}; a client's base URL ends with /v1"
+
+
+def test_a_post_with_a_slash_behind_is_told_the_path_and_not_sent_there(send: Client) -> None:
+    for path in ("/v2/models/tiny/infer", "/v2/repository/index", "/inference"):
+        answer = send(f"{path}/", "POST", b"{}")
+        assert (answer.status, json.loads(answer.body)["hint"]) == (404, f"POST {path}")
 
 
 def test_headers_without_sense_are_ignored(send: Client) -> None:

@@ -133,6 +133,32 @@ def test_pieces_pipelines_and_another_request_on_the_same_connection(server: Ser
     assert places == sorted(places)
 
 
+def test_a_head_unlike_the_last_one_of_its_connection_is_read_anew(server: ServerThread) -> None:
+    def post(body: bytes, kind: str, path: str = PATH, more: str = "") -> bytes:
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n{more}Content-Length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+
+    Client(server.url)("/v2/models/tiny/ready")
+    text = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [7.0] * 3}]}).encode()
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+        for request, status, end in (
+            (post(row(1.0), OCTETS), 200, row(1.0)),
+            (post(row(2.0), OCTETS), 200, row(2.0)),
+            (post(row(3.0, 2), OCTETS), 200, row(3.0, 2)),
+            (post(text, "application/json"), 200, b"}"),
+            (post(row(4.0), OCTETS, more="X-Request-Id: a\r\n"), 200, row(4.0)),
+            (post(row(4.0), OCTETS, more="X-Request-Id: b\r\n"), 200, row(4.0)),
+            (post(row(4.0), OCTETS, more="X-Priority: much\r\n"), 400, b"}"),
+            (post(row(5.0), OCTETS, "/v2/models/none/infer"), 404, b"}"),
+            (post(row(6.0), OCTETS, "/v2/models/tiny/versions/1/infer"), 200, row(6.0)),
+        ):
+            connection.sendall(request)
+            answer = connection.recv(65536)
+            assert (int(answer[9:12]), answer.endswith(end)) == (status, True)
+            if b"X-Request-Id: b" in request:
+                assert b"x-request-id: b\r\n" in answer
+
+
 def test_a_refusal_comes_before_the_body_which_is_thrown_away(tmp_path: Path, gate: Gate) -> None:
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     app = create_app({"tiny": tiny}, limits=limits(max_queue_size=1))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edge_infer.errors import InputError, OverShare, PayloadTooLarge
+from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.config import Settings, parse_settings
 from edge_infer.server.errors import PriorityRefused
@@ -20,7 +21,8 @@ from edge_infer.server.ingestion.tenant_bounds import TenantBounds, priority_of
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Bounds, Tenant
 from tests.support.server.bundles import bundle_files, write_bundle
-from tests.support.server.client import Client, ask, row
+from tests.support.server.client import OCTETS, Client, ask, row
+from tests.support.server.streams import UPGRADE, masked, opened_by_who_never_reads
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -160,6 +162,44 @@ def test_a_tenants_bytes_are_bounded_though_it_is_alone(tiny: Path) -> None:
         assert told(large(server, "a", 5000)) == (413, "payload_too_large")
         assert large(server, "b", 5000).status == 200
         assert large(server, "a", 1000).status == 200  # what was refused is not held
+
+
+@pytest.mark.parametrize(
+    ("bounds", "most", "refusal"),
+    [
+        (Bounds(max_held_bytes=8_000_000), 2**29, (429, "over_share")),
+        (Bounds(), 6_000_000, (503, "queue_full")),
+    ],
+    ids=["its own bound", "an eighth of all"],
+)
+@pytest.mark.parametrize("way", ["HTTP", "WebSocket"])
+def test_answers_that_a_tenant_does_not_read_count_for_it_on_its_other_connections(
+    tiny: Path, bounds: Bounds, most: int, refusal: tuple[int, str], way: str
+) -> None:
+    tenants = {Tenant("a", bounds=bounds): [sha256(b"a").digest()], Tenant("b"): [sha256(b"b").digest()]}
+    app = create_app(
+        {"tiny": tiny}, limits=ANY_ROWS._replace(max_bodies_bytes=most), settings=Settings(tenants=tenants)
+    )
+    body = row(1.0, 300_000)
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nX-Api-Key: a\r\nContent-Type: {OCTETS}\r\nContent-Length: {len(body)}"
+    with ServerThread(app) as server:
+        ask(server, x_api_key="b")
+        (model,) = app.engine.active()
+        with opened_by_who_never_reads(server.url) as connection:
+            connection.settimeout(60)
+            if way == "HTTP":
+                connection.sendall(f"{head}\r\n\r\n".encode() + body)
+            else:
+                connection.sendall(UPGRADE.replace(b"\r\n\r\n", b"\r\nX-Api-Key: a\r\n\r\n"))
+                assert connection.recv(4096).startswith(b"HTTP/1.1 101 ")
+                connection.sendall(masked(FRAME.pack(1, 0, len(body)) + body))
+            wait_until(lambda: model.statistics.requests == 2 and not model.in_flight)
+            wait_until(lambda: len(body) <= app.direct.context.memory.taken < 1.5 * len(body))
+            rows = 300_000 if bounds.max_held_bytes else 1
+            assert told(large(server, "a", rows)) == refusal
+            assert large(server, "b", 1000).status == 200
+        wait_until(lambda: not app.direct.context.memory.taken)
+        assert large(server, "a", 1000).status == 200
 
 
 def test_a_tenants_answer_is_bounded(tiny: Path) -> None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from edge_infer.errors import EdgeInferError, InputError, QueueFull
-from edge_infer.server.errors import RequestTooSlow
+from edge_infer.errors import EdgeInferError, QueueFull
 from edge_infer.server.http.asgi import Bridge, path_of, scope_of
 from edge_infer.server.http.exchange import Exchange
 from edge_infer.server.http.progress import Load, UnreadAnswers
 from edge_infer.server.http.reader import BODY, HEAD, NOTHING, RequestReader
-from edge_infer.server.http.refusal import line_of, refusal_of
+from edge_infer.server.http.refusal import NO_PATH, NO_ROOM, line_of, refusal_of, too_slow
 from edge_infer.server.http.upgrade import head_of
 from edge_infer.server.http.websocket import WebSocket
-from edge_infer.server.response.parts import size_of, together
+from edge_infer.server.response.parts import LONG_BYTES, size_of, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,14 +28,11 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from edge_infer.server.http.connections import Connections
+    from edge_infer.server.http.exchange import KnownHead
     from edge_infer.server.http.front import Front
     from edge_infer.server.response.parts import Part
 
 log = logging.getLogger(__name__)
-_NO_ROOM = QueueFull(
-    "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
-)
-_NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
 
 
 class _Last:
@@ -56,6 +53,8 @@ class Connection(RequestReader):
         transport: Its socket.
         write_due: When the client must have read a part of its answers.
         is_paused: Whether nothing is read for now.
+        known: The last head that the fast path took.
+        tenant: Whose answers are sent; empty where that is not known.
     """
 
     __slots__ = (
@@ -67,6 +66,8 @@ class Connection(RequestReader):
         "_unread",
         "_websocket",
         "is_paused",
+        "known",
+        "tenant",
         "transport",
         "write_due",
     )
@@ -82,6 +83,8 @@ class Connection(RequestReader):
         self.is_paused = self._is_advancing = False
         self._has_drained: asyncio.Event | None = None  # set while the client reads
         self.write_due = inf
+        self.known: KnownHead | None = None
+        self.tenant = ""
 
     # -- the transport --
 
@@ -91,8 +94,7 @@ class Connection(RequestReader):
         self.transport = transport
         self._unread = UnreadAnswers(self.transport, self._front.direct.context.memory, limits)
         shared.open.add(self)
-        if len(shared.open) > limits.max_connections:
-            most = limits.max_connections
+        if len(shared.open) > (most := limits.max_connections):
             self._refuse(
                 QueueFull(f"The server takes {most} connections", hint="keep connections alive and share them")
             )
@@ -189,18 +191,16 @@ class Connection(RequestReader):
         elif self._websocket is not None:
             self._websocket.let_go()
         else:
-            self._refuse(_NO_ROOM)
+            self._refuse(NO_ROOM)
 
     def _check_sender(self) -> None:
         if self._phase == NOTHING:
             self.close()
-        elif self.is_paused:  # it is the server that reads nothing for now
-            self.since = self.shared.now
-        elif self._phase == HEAD:
-            self._refuse(_too_slow("headers"))
-        elif self.body.is_too_slow():
-            self._refuse(_too_slow("body"))
-        else:
+        elif self._phase == HEAD and not self.is_paused:
+            self._refuse(too_slow("headers"))
+        elif not self.is_paused and self.body.is_too_slow():
+            self._refuse(too_slow("body"))
+        else:  # or it is the server that reads nothing for now
             self.since = self.shared.now
 
     def look_at(self, due: float) -> None:
@@ -208,7 +208,9 @@ class Connection(RequestReader):
         self.since, self.patience = due, 0.0
 
     def _watch_reader(self) -> None:
-        self.write_due = self.shared.now + self.shared.read_s if self._unread.begin(self.shared.now) else inf
+        self.write_due = (
+            self.shared.now + self.shared.read_s if self._unread.begin(self.shared.now, self.tenant) else inf
+        )
 
     # -- the parser --
 
@@ -272,6 +274,8 @@ class Connection(RequestReader):
         return True
 
     def _begin_now(self, exchange: Exchange) -> None:
+        if exchange.tenant is not None:
+            self.tenant = exchange.tenant.name
         if not self.is_unread:  # else the application waits until the client reads
             exchange.handler = self._front.direct.begin(exchange)
             if exchange.handler is not None or exchange.is_done:
@@ -283,7 +287,7 @@ class Connection(RequestReader):
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
             while self._line[-1] is not exchange:
                 self._line.pop()
-            self._refuse_exchange(exchange, _NO_PATH)
+            self._refuse_exchange(exchange, NO_PATH)
             return
         bridge = Bridge(exchange, self._front.asgi, scope)
         exchange.handler = bridge
@@ -291,7 +295,10 @@ class Connection(RequestReader):
 
     def write(self, *parts: Part) -> None:
         """Send parts of an answer; they count together until all are read."""
-        self._unread.last = size_of(parts)
+        self._unread.last = size = size_of(parts)
+        if size < LONG_BYTES:
+            self.transport.write(b"".join(parts))
+            return
         for part in together(parts):
             self.transport.write(part)
 
@@ -353,8 +360,7 @@ class Connection(RequestReader):
 
     def _end_with(self, act: Callable[[], None]) -> None:
         """Do the last thing of this connection, once all earlier requests are answered."""
-        self._is_over = True
-        self._receiving = None
+        self._is_over, self._receiving = True, None
         self.look_at(inf)
         self._line.append(_Last(act))
         self._advance()
@@ -375,11 +381,12 @@ class Connection(RequestReader):
         head = head_of(self._parser.get_method(), self._url, "1.1", self._headers)
         try:
             scope = {"type": "websocket", "path": path_of(self._url)[0], "root_path": "", "headers": self._headers}
-            socket = WebSocket(
-                self, head, self._front.direct.context.memory, self._front.max_body_bytes, self._front.refusals
-            )
+            front, context = self._front, self._front.direct.context
+            with suppress(EdgeInferError):  # the application refuses the handshake
+                self.tenant = context.keys.tenant_of(self._headers).name
+            socket = WebSocket(self, head, context.memory, front.max_body_bytes, front.refusals)
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
-            self._refuse(_NO_PATH)
+            self._refuse(NO_PATH)
         except EdgeInferError as error:
             self._refuse(error)
         else:
@@ -391,7 +398,3 @@ class Connection(RequestReader):
         self.shared.start(self._front.open_stream(scope, socket))
         if rest:
             socket.feed(rest)
-
-
-def _too_slow(what: str) -> RequestTooSlow:
-    return RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece")

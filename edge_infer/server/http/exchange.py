@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from edge_infer.server.response.parts import size_of
 
@@ -12,12 +12,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edge_infer.server.http.connections import Connections
+    from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.response.parts import Part, Parts
     from edge_infer.server.scheduling.shares import Tenant
 
 STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = b"connection: close\r\n"
+
+
+class KnownHead(NamedTuple):
+    """The head of a request that the fast path took.
+
+    Attributes:
+        url: Its target.
+        headers: Its headers.
+        path: Its target as text.
+        target: The model and version that it names.
+        head: What its headers say.
+    """
+
+    url: bytes
+    headers: list[tuple[bytes, bytes]]
+    path: str
+    target: tuple[str, str | None]
+    head: RequestHead
 
 
 class Carrier(Protocol):
@@ -27,11 +46,15 @@ class Carrier(Protocol):
         shared: What it shares with others.
         transport: Its socket.
         is_paused: Whether nothing is read for now.
+        known: The last head that the fast path took.
+        tenant: Whose it is; empty where that is not known.
     """
 
     shared: Connections
     transport: Any
     is_paused: bool
+    known: KnownHead | None
+    tenant: str
 
     @property
     def is_unread(self) -> bool:
@@ -170,6 +193,16 @@ class Exchange:
             body: Its body.
         """
         self.send(*self.head(status), *lines, b"content-length: %d\r\n\r\n" % size_of(body), *body)
+        self.finish()
+
+    def respond_prepared(self, status: int, rest: bytes) -> None:
+        """Send the whole answer, of which all behind the first lines is written already.
+
+        Args:
+            status: Its status.
+            rest: The other lines of its headers, an empty line, and the body.
+        """
+        self.send(*self.head(status), rest)
         self.finish()
 
     def send(self, *parts: Part) -> None:

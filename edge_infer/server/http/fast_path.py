@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.errors import ClientLeft, problem_parts
 from edge_infer.server.headers import CONTROL
+from edge_infer.server.http.exchange import KnownHead
 from edge_infer.server.ingestion.admission import Call
 from edge_infer.server.ingestion.submit import submit
 from edge_infer.server.metrics.access_log import access, facts_of, log_access
@@ -75,8 +76,14 @@ class DirectRequest(Call):
     def refuse(self, error: EdgeInferError) -> None:
         """Answer before the body came; the rest of the body is thrown away."""
         self.rejected(error)
-        status, headers, body = self._endpoint.refusal(error)
-        self._respond(status, headers, (body,), error.code)
+        head, exchange = self.head, self._exchange
+        assert head is not None
+        status, headers, body, prepared = self._endpoint.refusal(error)
+        if head.request_id or head.traceparent:
+            self._respond(status, headers, (body,), error.code)
+        else:
+            exchange.respond_prepared(status, prepared)
+            self._log(status, len(body), error.code)
 
     def body_arrived(self) -> None:
         """Count what arrived; parse the body once it is complete, and queue the request."""
@@ -225,7 +232,7 @@ class DirectEndpoint:
         self.context = application.context
         self.turns = turns
         self.always = lines_of(application.headers)
-        self._refusals: dict[str, tuple[int, bytes, bytes]] = {}
+        self._refusals: dict[tuple[str, str], tuple[int, bytes, bytes, bytes]] = {}
         self._targets = targets
         self._is_cached = is_cached
         self._checks_origin = checks_origin
@@ -251,20 +258,17 @@ class DirectEndpoint:
         if engine.is_draining or self._is_cached:
             return None
         try:
-            path = exchange.url.decode("ascii")
-            target = self._targets.find(path)
-            if target is None or "%" in path or "?" in path:
+            known = self._known(exchange)
+            if known is None:
                 return None
             tenant = exchange.tenant or keys.tenant_of(exchange.headers)
-            head = RequestHead(exchange.headers)
         except (EdgeInferError, UnicodeDecodeError):
             return None  # the application says what is wrong
-        if not self._takes(head):
-            return None
-        model = engine.current(*target, tenant.name)
+        head = known.head
+        model = engine.current(*known.target, tenant.name)
         if model is None:
             return None
-        request = DirectRequest(self, exchange, path, head, tenant)
+        request = DirectRequest(self, exchange, known.path, head, tenant)
         refusal = request.refusal(model) or memory.refusal(head.content_length, tenant.name)
         if refusal is not None:
             request.refuse(refusal)
@@ -273,6 +277,25 @@ class DirectEndpoint:
             return None
         exchange.want_body()
         return request
+
+    def _known(self, exchange: Exchange) -> KnownHead | None:
+        """Return what the head of a request says; None where the application must answer.
+
+        Most clients send the same head again on a connection, so that it is read once.
+        """
+        carrier = exchange.carrier
+        known = carrier.known
+        if known is not None and known.headers == exchange.headers and known.url == exchange.url:
+            return known
+        carrier.known = None
+        path = exchange.url.decode("ascii")
+        target = self._targets.find(path)
+        if target is None or "%" in path or "?" in path:
+            return None
+        head = RequestHead(exchange.headers)
+        if self._takes(head):
+            carrier.known = KnownHead(exchange.url, exchange.headers, path, target, head)
+        return carrier.known
 
     def _let_workers_on(self, now: float) -> None:
         """Sleep for no time at all while models run: a thread that has run one needs the interpreter to go on.
@@ -299,15 +322,20 @@ class DirectEndpoint:
             or (head.traceparent and CONTROL.search(head.traceparent))
         )
 
-    def refusal(self, error: EdgeInferError) -> tuple[int, bytes, bytes]:
-        """Return status, header lines and body of a refusal; under overload the same ones come again and again."""
-        key = f"{error.code} {error.message}"
+    def refusal(self, error: EdgeInferError) -> tuple[int, bytes, bytes, bytes]:
+        """Return status, header lines and body of a refusal, and all that is sent of it behind its first lines.
+
+        Under overload the same ones come again and again.
+        """
+        key = error.code, error.message
         found = self._refusals.get(key)
         if found is None:
             if len(self._refusals) >= _MAX_REFUSALS:
                 self._refusals.clear()
             status, body, headers = problem_parts(error)
-            found = self._refusals[key] = (status, lines_of(headers), body)
+            lines = lines_of(headers)
+            prepared = b"%b%bcontent-length: %d\r\n\r\n%b" % (self.always, lines, len(body), body)
+            found = self._refusals[key] = (status, lines, body, prepared)
         return found
 
     def keep(self, task: asyncio.Task[None]) -> None:

@@ -73,7 +73,7 @@ class UnreadAnswers:
         last: The bytes of an answer, or of the piece of it, that was sent last.
     """
 
-    __slots__ = ("_counted", "_least", "_memory", "_since", "_transport", "_unread", "last")
+    __slots__ = ("_counted", "_least", "_memory", "_since", "_tenant", "_transport", "_unread", "last")
 
     def __init__(self, transport: asyncio.WriteTransport, memory: BodyMemory, limits: DoorLimits) -> None:
         self._transport = transport
@@ -81,17 +81,19 @@ class UnreadAnswers:
         self._least = limits.read_timeout_s * limits.min_body_rate
         self._unread = 0
         self._counted = self.last = 0
+        self._tenant = ""
         self._since = 0.0
 
-    def begin(self, now: float) -> bool:
-        """Count what is unread now, in seconds of `Connections.now`; return whether there is any."""
+    def begin(self, now: float, tenant: str = "") -> bool:
+        """Count what is unread now, in seconds of `Connections.now`, for a tenant; return whether there is any."""
         self._since = now
         self._unread = self._transport.get_write_buffer_size()
         if not self._unread:
             self.end()
         elif (held := max(self._unread, self.last)) > self._counted:
-            self._memory.taken += held - self._counted
-            self._counted = held
+            self._memory.take(-self._counted, self._tenant)
+            self._memory.take(held, tenant)
+            self._counted, self._tenant = held, tenant
         return self._unread > 0
 
     def load(self, now: float) -> Load:
@@ -101,7 +103,7 @@ class UnreadAnswers:
 
     def end(self) -> None:
         """Give the memory back."""
-        self._memory.taken -= self._counted
+        self._memory.take(-self._counted, self._tenant)
         self._unread = self._counted = 0
 
     def is_too_slow(self) -> bool:

@@ -164,7 +164,8 @@ class RequestReader(asyncio.Protocol):
         method = parser.get_method()
         self._receiving = None
         hosts = [name for name, _ in self._headers].count(b"host")
-        if hosts != 1 and (hosts or parser.get_http_version() == "1.1"):  # RFC 9112 section 3.2
+        version = parser.get_http_version()
+        if hosts != 1 and (hosts or version == "1.1"):  # RFC 9112 section 3.2
             self._refuse(_TWO_HOSTS if hosts else _NO_HOST)
             return
         if parser.should_upgrade():
@@ -174,7 +175,6 @@ class RequestReader(asyncio.Protocol):
         self._phase = BODY
         self.body.begin(self.shared.now)
         self.since, self.patience = self.shared.now, self.shared.body_s
-        version = parser.get_http_version()
         keep_alive = version == "1.1" and parser.should_keep_alive()
         self._take(method, version, keep_alive=keep_alive)
 

@@ -12,7 +12,8 @@ from urllib.parse import unquote
 
 import httptools
 
-from edge_infer.server.errors import status_of
+from edge_infer.errors import InputError, QueueFull
+from edge_infer.server.errors import RequestTooSlow, status_of
 from edge_infer.server.headers import echoed
 from edge_infer.server.metrics.access_log import access, facts_of, log_access
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     from edge_infer.errors import EdgeInferError
 
+NO_ROOM = QueueFull(
+    "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
+)
+NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
 #: How much of the path of a refused request is logged.
 _MAX_LOGGED = 1024
 
@@ -37,6 +42,11 @@ class Refusal(NamedTuple):
     status: int
     size: int
     data: bytes
+
+
+def too_slow(what: str) -> RequestTooSlow:
+    """Make the error for a part of a request that does not come in time."""
+    return RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece")
 
 
 def refusal_of(error: EdgeInferError) -> Refusal:

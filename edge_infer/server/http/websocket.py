@@ -208,7 +208,7 @@ class WebSocket:
         """Take note that the connection is closed."""
         self._end()
         self._messages.clear()
-        self._memory.taken -= self._held
+        self._memory.take(-self._held, self._carrier.tenant)
         self._held = 0
 
     def shutdown(self) -> None:
@@ -339,14 +339,14 @@ class WebSocket:
         is_more = held > self._held
         if not self._held:
             self._half_since = self._carrier.shared.now
-        self._memory.taken += held - self._held
+        self._memory.take(held - self._held, self._carrier.tenant)
         self._held = held
         if not half and not self._fragments:
             self._half_due = inf
             return
         if self._half_due == inf:
             self._half_due = self._after(self._carrier.shared.limits.body_timeout_s)
-        if is_more and half > LARGE_BYTES and self._memory.refusal(0, own=held):
+        if is_more and half > LARGE_BYTES and self._memory.refusal(0, self._carrier.tenant, held):
             self.let_go()
 
     def _check_half(self) -> None:

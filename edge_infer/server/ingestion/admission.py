@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import OverShare, QueueFull
+from edge_infer.errors import QueueFull
 from edge_infer.server.errors import ShuttingDown, expected
 from edge_infer.server.scheduling.shares import ANYONE
 
@@ -114,7 +114,7 @@ class Call:
 
     def _over_bounds(self) -> EdgeInferError | None:
         """Count the request once for its tenant; return why that may not ask now."""
-        if self._is_counted:
+        if self._is_counted or not self.tenant.name:
             return None
         self._is_counted = True
         bounds = self.context.bounds
@@ -209,7 +209,7 @@ class Call:
 
     def _pause(self, error: Exception) -> None:
         """Let the tenant pause where there was no room, and not where a model is out of order."""
-        if isinstance(error, OverShare | QueueFull):
+        if self.tenant.name and isinstance(error, QueueFull):
             self.context.bounds.refused(self.tenant)
 
     def release(self) -> None:

@@ -135,7 +135,7 @@ class KeyGuard:
 
         Raises:
             Unauthorized: There is no key, or it is nobody's.
-            PathNotFound: The path ends in a line break, which the patterns of routes overlook.
+            PathNotFound: The path ends in a line break, which the patterns of routes overlook, or a POST in `/`.
         """
         if scope["type"] == "http":
             path = route_path(scope)
@@ -143,4 +143,8 @@ class KeyGuard:
                 raise PathNotFound("There is nothing at a path that ends in a line break", hint="leave %0A out")
             if not (self._keys.is_open or path in self._open or path.startswith("/store/")):
                 note(scope, tenant=self._keys.tenant_of(scope["headers"]).name)
+            shorter = path.rstrip("/")
+            # Few clients send a body again where a redirect says; of `/v1` other hints are known.
+            if scope["method"] == "POST" and path != shorter != "" and not path.startswith("/v1/"):
+                raise PathNotFound(f"There is nothing at {path}", hint=f"POST {shorter}", path=path)
         await self._app(scope, receive, send)

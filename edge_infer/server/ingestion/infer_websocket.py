@@ -230,11 +230,11 @@ class Stream:
     @contextmanager
     def _held(self, rest: int) -> Iterator[None]:
         """Count the bytes of a message that are not begun yet, while the stream waits."""
-        self._memory.taken += rest
+        self._memory.take(rest, self.tenant.name)
         try:
             yield
         finally:
-            self._memory.taken -= rest
+            self._memory.take(-rest, self.tenant.name)
 
     async def _close(self, code: int, reason: str) -> None:
         try:
@@ -245,7 +245,7 @@ class Stream:
     def _leave(self) -> None:
         """Take note that nobody reads any more."""
         self._is_gone = True
-        self._memory.taken -= self._unsent
+        self._memory.take(-self._unsent, self.tenant.name)
         self._unsent = 0
         self._has_room.set()
         self._is_empty.set()
@@ -370,7 +370,7 @@ class Stream:
         if self._is_gone:
             return
         size = size_of(frame)
-        self._memory.taken += size
+        self._memory.take(size, self.tenant.name)
         self._unsent += size
         self.bytes += size - call.size
         self._done.append(frame)
@@ -387,7 +387,7 @@ class Stream:
                 while messages:  # what was sent is kept by nobody but the connection
                     size = size_of(messages[0])
                     self._unsent -= size  # the socket counts it from now on
-                    self._memory.taken -= size
+                    self._memory.take(-size, self.tenant.name)
                     await self._socket.send(messages.pop(0))
                     self.bytes -= size
                 self._in_flight -= count

@@ -96,6 +96,8 @@ class DynamicBatcher:
         queue = self.queue
         if not len(queue):
             return None
+        if not tenant.name and not queue.has_room(priority):
+            return queue.full()
         wait_s, most_s = self.estimated_wait_s(workers), self._max_wait_s()
         if tenant.name:
             # Who is below its share waits for its own alone; who is above it is told so once it crowds out others.
@@ -103,8 +105,8 @@ class DynamicBatcher:
             if is_crowded and queue.shares.is_over(tenant):
                 return queue.shares.refusal(tenant)
             wait_s *= min(1.0, queue.shares.waiting(tenant) / len(queue) / queue.shares.part(tenant))
-        if not queue.has_room(priority, tenant):
-            return queue.full()
+            if not queue.has_room(priority, tenant):
+                return queue.full()
         is_urgent = not tenant.name and (priority or DEFAULT_PRIORITY) < DEFAULT_PRIORITY
         if not is_urgent and wait_s > most_s:
             return QueueFull(

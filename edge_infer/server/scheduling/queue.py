@@ -64,7 +64,7 @@ class RequestQueue:
     def _greedy(self, tenant: Tenant) -> str | None:
         """Return the tenant whose newest request gives way to this one's; None where nobody has too much."""
         shares = self.shares
-        if shares.part(tenant) == 1 or shares.is_over(tenant):
+        if not tenant.name or shares.part(tenant) == 1 or shares.is_over(tenant):
             return None
         names = {entry[2].tenant.name for line in self._lines.values() for entry in line}
         return shares.most_over(names - {tenant.name})

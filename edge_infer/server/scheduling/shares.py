@@ -29,7 +29,7 @@ class Bounds(NamedTuple):
         highest_priority: Its most urgent priority: 1 is the most urgent of all, 255 the least.
         max_requests_per_s: The requests in a second, on average; one second's worth may come at once.
         max_connections: The requests of HTTP that are read, wait or run, and the WebSockets that are open, together.
-        max_held_bytes: The bytes of its bodies, and of its answers until they are written, together.
+        max_held_bytes: The bytes of its bodies, and of its answers until they are read, together.
         max_answer_bytes: The bytes of the tensors of one answer.
     """
 

@@ -78,6 +78,23 @@ def test_a_value_that_two_float_operators_read(tmp_path: Path) -> None:
     half_of(zoo.model(nodes, [zoo.value("x", [2, 16])], [zoo.value("y", [2, 16])], weights, opset=13), tmp_path)
 
 
+def test_a_grid_stays_float(tmp_path: Path) -> None:
+    """ONNX Runtime fails on an AffineGrid of halves."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["flat"]),
+        helper.make_node("Reshape", ["flat", "shape"], ["theta"]),
+        helper.make_node("AffineGrid", ["theta", "size"], ["grid"]),
+        helper.make_node("Mul", ["grid", "half"], ["y"]),
+    ]
+    constants = {
+        "w": np.tile(WEIGHTS, (16, 1))[:, :6],
+        "shape": np.array([1, 2, 3]),
+        "size": np.array([1, 1, 4, 4]),
+        "half": np.array([0.5], np.float32),
+    }
+    half_of(zoo.model(nodes, [zoo.value("x", [1, 256])], [zoo.value("y", [1, 4, 4, 2])], constants, opset=20), tmp_path)
+
+
 def test_an_output_that_is_an_input(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     outputs = [zoo.value("y", [2, 16]), zoo.value("x", [2, 16])]

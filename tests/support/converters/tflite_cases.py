@@ -313,6 +313,27 @@ CASES = {
         for mode in ("nearest", "linear", "cubic")
         for sizes in ((6, 14), (18, 9))
     },
+    **{
+        f"grid-sample-{padding}-{corners}": Case(
+            [
+                node("Slice", "x a b c", "s"),
+                node("Transpose", "s", "t", perm=[0, 2, 3, 1]),
+                node("Mul", "t m", "g"),
+                node("GridSample", "x g", padding_mode=padding, align_corners=corners),
+            ],
+            IMAGE,
+            {"a": integers(0), "b": integers(2), "c": integers(1), "m": np.array([0.8, 1.1], np.float32)},
+            opset=16,
+        )
+        for padding in ("zeros", "border")
+        for corners in (0, 1)
+    },
+    **{
+        f"affine-grid-{corners}": Case(
+            [node("AffineGrid", "x s", align_corners=corners)], (2, 2, 3), {"s": integers(2, 1, 4, 5)}, opset=20
+        )
+        for corners in (0, 1)
+    },
     "slice-back-from-before-the-start": Case(
         [node("Slice", "x s e a t")],
         ("batch", 5),

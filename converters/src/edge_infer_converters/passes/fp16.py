@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Operators whose scales must have the type of other inputs, which differs between operator sets.
 _QUANTIZING = ("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear")
+#: What ONNX Runtime (1.31) knows in float32 only, and its converter's list lacks: it fails when it runs.
+_FLOAT_ONLY = ("AffineGrid",)
 #: How many elements are halved at a time: the converter makes eight arrays of it.
 _PART = 2**20
 
@@ -40,8 +42,9 @@ def to_fp16(model: onnx.ModelProto, in_files: WeightsInFiles | None = None) -> o
     """Return a copy whose float32 weights and inner values are float16.
 
     Operators that have no float16 form, or lose too much in it, keep float32 between casts; which ones is ONNX
-    Runtime's list (`onnxruntime.transformers.float16.DEFAULT_OP_BLOCK_LIST`). Where its converter writes models that
-    are not valid (subgraphs, quantized layers, outputs that nothing computes), only the weights are float16.
+    Runtime's list (`onnxruntime.transformers.float16.DEFAULT_OP_BLOCK_LIST`), and AffineGrid. Where its
+    converter writes models that are not valid (subgraphs, quantized layers, outputs that nothing computes), only the
+    weights are float16.
 
     Raises:
         ConversionError: The converter failed; the message is its own.
@@ -69,7 +72,10 @@ def to_fp16(model: onnx.ModelProto, in_files: WeightsInFiles | None = None) -> o
             for place, _ in places:  # an empty tensor must say so
                 source.graph.initializer[place].dims[:] = [0]
             converted: onnx.ModelProto = float16.convert_float_to_float16(
-                source, keep_io_types=True, disable_shape_infer=True
+                source,
+                keep_io_types=True,
+                disable_shape_infer=True,
+                op_block_list=[*float16.DEFAULT_OP_BLOCK_LIST, *_FLOAT_ONLY],
             )
             for place, name in places:
                 _fill(converted.graph.initializer[place], apart[name], float16.convert_np_to_float16)

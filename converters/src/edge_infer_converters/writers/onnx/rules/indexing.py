@@ -108,14 +108,20 @@ def reverse(operator: Operator, graph: Graph) -> None:
 
 
 def gather(operator: Operator, graph: Graph) -> None:
-    """Rows of a table along an axis."""
+    """Rows of a table along an axis; of one table for each of a batch where the axis is the first behind it."""
     places = (1, 0) if operator.code == "EMBEDDING_LOOKUP" else (0, 1)
     given, output = tensor(operator, places[0]), operator.outputs[0]
-    if option(operator, "batchDims"):
-        raise UnsupportedModel(f"{option(operator, 'batchDims')} axes of a batch")
+    batch = option(operator, "batchDims")
+    axis = option(operator, "axis") % given.rank
+    if batch and batch != axis:
+        raise UnsupportedModel(f"{batch} axes of a batch and axis {axis}")
     value, is_stored = stored(graph, given, output)
-    inputs = [value, graph.raw(tensor(operator, places[1]))]
-    result = graph.node("Gather", inputs, axis=option(operator, "axis") % given.rank)
+    rows = graph.raw(tensor(operator, places[1]))
+    if batch:
+        rows = graph.node("Cast", [graph.node("Unsqueeze", [rows, graph.integers(-1)])], to=7)
+        result = graph.node("GatherND", [value, rows], batch_dims=batch)
+    else:
+        result = graph.node("Gather", [value, rows], axis=axis)
     move(graph, output, result, is_stored=is_stored)
 
 

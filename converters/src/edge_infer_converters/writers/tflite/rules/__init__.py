@@ -18,6 +18,7 @@ from edge_infer_converters.writers.tflite.rules import (
     recurrent,
     reduction,
     resize,
+    sampling,
     shape,
     transposed_convolution,
 )
@@ -39,6 +40,7 @@ RULES: dict[str, Rule] = {
     **recurrent.RULES,
     **reduction.RULES,
     **resize.RULES,
+    **sampling.RULES,
     **shape.RULES,
     **transposed_convolution.RULES,
 }

@@ -62,7 +62,7 @@ def test_the_runtime_wheel_is_small(wheels: dict[str, Path]) -> None:
 
     # The kernels, for wasm and five CPUs, are 283 kB of it: text generation 148 (its module with threads 19 of them),
     # compiled models 122, search 14. The steps of tasks are some 62 kB; the operators of the reference engine 55.
-    assert wheels["edge_infer"].stat().st_size < 1_700_000
+    assert wheels["edge_infer"].stat().st_size < 1_720_000
     assert runs_models < 405_000
 
 

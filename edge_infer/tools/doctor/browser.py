@@ -19,5 +19,6 @@ def examine_browser() -> list[Finding]:
         hint = f"{_PLAYWRIGHT} && sudo apt-get install chromium"
         return [Finding("browser.chromium", "note", f"{error.message}: `verify --backend ort-web` needs one", hint)]
     if find_spec("playwright") is None:
-        return [Finding("browser.playwright", "note", f"`{path}` is here, Playwright, which drives it, is not", _PLAYWRIGHT)]
+        text = f"`{path}` is here, Playwright, which drives it, is not"
+        return [Finding("browser.playwright", "note", text, _PLAYWRIGHT)]
     return [Finding("browser.chromium", "ok", f"`{path}`, driven by Playwright")]

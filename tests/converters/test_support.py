@@ -120,7 +120,7 @@ def test_a_format_that_lacks_operators_is_left_out_before_any_work(write_model: 
     assert list(result.not_made) == [
         *("tflite/fp32", "tflite/fp16", "tflite/int8", "compiled/fp32", "compiled/int8", "onnx/fp16", "onnx/int8")
     ]
-    assert told.steps[1].split()[:2] == ["No", "pipeline:"]
+    assert told.steps[1].split()[:2] == ["Pipeline", "none"]
     rows = [line.split() for line in (told.steps[0], *told.steps[2:])]
     assert rows[1] == ["OPERATOR", "NODES", "FIRST", "NOT", "IN", "WHAT", "TO", "DO"]
     assert [row[:4] for row in rows[2:4]] == [

@@ -95,6 +95,30 @@ def test_a_grid_stays_float(tmp_path: Path) -> None:
     half_of(zoo.model(nodes, [zoo.value("x", [1, 256])], [zoo.value("y", [1, 4, 4, 2])], constants, opset=20), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("operator", "reduction", "is_float"),
+    [
+        *(("ScatterND", one, one != "none") for one in ("none", "add", "mul", "max", "min")),
+        *(("ScatterElements", one, one in ("add", "mul")) for one in ("none", "add", "mul", "max", "min")),
+    ],
+)
+def test_a_scatter_that_reduces_stays_float(tmp_path: Path, operator: str, reduction: str, is_float: bool) -> None:
+    """ONNX Runtime has no such kernel for halves; a scatter that it has one for is not slowed down."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["data"]),
+        helper.make_node("MatMul", ["rows", "w"], ["updates"]),
+        helper.make_node(operator, ["data", "places", "updates"], ["y"], reduction=reduction),
+    ]
+    places = np.array([[1]]) if operator == "ScatterND" else np.ones((1, 16), np.int64)
+    inputs = [zoo.value("x", [2, 16]), zoo.value("rows", [1, 16])]
+    model = zoo.model(nodes, inputs, [zoo.value("y", [2, 16])], {"w": WEIGHTS / 4, "places": places}, opset=18)
+    half = half_of(model, tmp_path)
+    scatter = next(node for node in half.graph.node if node.op_type == operator)
+    inferred = onnx.shape_inference.infer_shapes(half).graph
+    types = {one.name: one.type.tensor_type.elem_type for one in (*inferred.value_info, *inferred.output)}
+    assert types[scatter.output[0]] == (onnx.TensorProto.FLOAT if is_float else onnx.TensorProto.FLOAT16)
+
+
 def test_an_output_that_is_an_input(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     outputs = [zoo.value("y", [2, 16]), zoo.value("x", [2, 16])]

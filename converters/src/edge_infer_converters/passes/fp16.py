@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _QUANTIZING = ("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear")
 #: What ONNX Runtime (1.31) knows in float32 only, and its converter's list lacks: it fails when it runs.
 _FLOAT_ONLY = ("AffineGrid",)
+#: The reductions that its operators have for float32 only.
+_FLOAT_REDUCTIONS = {"ScatterElements": (b"add", b"mul"), "ScatterND": (b"add", b"mul", b"max", b"min")}
 #: How many elements are halved at a time: the converter makes eight arrays of it.
 _PART = 2**20
 
@@ -42,9 +44,9 @@ def to_fp16(model: onnx.ModelProto, in_files: WeightsInFiles | None = None) -> o
     """Return a copy whose float32 weights and inner values are float16.
 
     Operators that have no float16 form, or lose too much in it, keep float32 between casts; which ones is ONNX
-    Runtime's list (`onnxruntime.transformers.float16.DEFAULT_OP_BLOCK_LIST`), and AffineGrid. Where its
-    converter writes models that are not valid (subgraphs, quantized layers, outputs that nothing computes), only the
-    weights are float16.
+    Runtime's list (`onnxruntime.transformers.float16.DEFAULT_OP_BLOCK_LIST`), AffineGrid, and scatters that
+    reduce. Where its converter writes models that are not valid (subgraphs, quantized layers, outputs that nothing
+    computes), only the weights are float16.
 
     Raises:
         ConversionError: The converter failed; the message is its own.
@@ -76,6 +78,7 @@ def to_fp16(model: onnx.ModelProto, in_files: WeightsInFiles | None = None) -> o
                 keep_io_types=True,
                 disable_shape_infer=True,
                 op_block_list=[*float16.DEFAULT_OP_BLOCK_LIST, *_FLOAT_ONLY],
+                node_block_list=_float_reductions(source.graph),
             )
             for place, name in places:
                 _fill(converted.graph.initializer[place], apart[name], float16.convert_np_to_float16)
@@ -86,6 +89,17 @@ def to_fp16(model: onnx.ModelProto, in_files: WeightsInFiles | None = None) -> o
     drop_stored_shapes(converted.graph)
     shorten_names(converted)
     return converted
+
+
+def _float_reductions(graph: onnx.GraphProto) -> list[str]:
+    """Return the names of the nodes that reduce as no float16 kernel does; those without a name are given one."""
+    found = []
+    for node in graph.node:
+        known = _FLOAT_REDUCTIONS.get(node.op_type, ())
+        if any(one.name == "reduction" and one.s in known for one in node.attribute):
+            node.name = node.name or f"{node.op_type}/{node.output[0]}"
+            found.append(node.name)
+    return found
 
 
 def has_float_weights(model: onnx.ModelProto) -> bool:

@@ -24,12 +24,14 @@ from edge_infer_converters.sources.histogram_trees import categories_of
 from edge_infer_converters.sources.late_quantiles import exact_scalers
 from edge_infer_converters.sources.made import first_of
 from edge_infer_converters.sources.own_converters import own_converters
-from edge_infer_converters.sources.raw_columns import RawColumns, read_columns
+from edge_infer_converters.sources.raw_columns import read_columns
 from edge_infer_converters.sources.table import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from edge_infer_converters.sources.table_columns import RawColumns
 
 _OPSET = 20
 _ROWS = 64

@@ -327,6 +327,30 @@ def test_an_export_that_fixes_a_size_is_refused_or_told(tmp_path: Path) -> None:
     assert compare(model, export_of(tmp_path / "free.onnx", ["batch", "size"]), "net") == ()
 
 
+def test_an_export_that_fixes_a_size_inside_is_refused_or_told(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "flat"], ["y"])]
+    flat = {"flat": np.array([6], np.int64)}
+    path = tmp_path / "net.onnx"
+    path.write_bytes(zoo.model(nodes, [zoo.value("x", ["batch", 3])], [zoo.value("y", [6])], flat))
+    model = fake(lambda feeds: [feeds["x"].ravel()])
+
+    with pytest.raises(ConversionError, match="does not run on a batch of 3, as torch does") as caught:
+        compare(model, path, "net")
+
+    assert "--allow-baked" in (caught.value.hint or "")
+    assert len(compare(model, path, "net", allow_baked=True)) == 1
+
+
+def test_a_model_that_draws_numbers_is_told_so(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0)
+    with pytest.raises(ConversionError, match="gives other numbers each time it is run in torch, in output 0"):
+        compare(
+            fake(lambda feeds: [feeds["x"] + drawn.normal(size=feeds["x"].shape)]),
+            export_of(tmp_path / "net.onnx", ["batch", 3]),
+            "net",
+        )
+
+
 @pytest.mark.parametrize(
     ("run", "said"),
     [

@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-converters suite-rest long-models long-pages long-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build release constraints clean
+.PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-rest long-models long-pages long-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build release constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -42,9 +42,9 @@ demo-models: setup
 
 test: setup ## The suite without its long tests, in ten minutes; installs what only tests need
 	tests/setup.sh
-	$(MAKE) --no-print-directory --jobs=6 --output-sync=target suite-run suite-converters suite-page suite-rest suite-stored types lint web
+	$(MAKE) --no-print-directory --jobs=5 --output-sync=target suite-run suite-rest suite-page suite-stored types lint web
 
-# Six processes for two processors: tests of pages wait for Chromium, those of the server and of sync for sockets and
+# Five processes for two processors: tests of pages wait for Chromium, those of the server and of sync for sockets and
 # timeouts; while one waits, the others compute. They share nothing. The pages are in two halves that take about as long
 # as each other: those that keep something, ask for a GPU or stand beside other tests, and the rest.
 RUN_TESTS := tests/hostile tests/runtime tests/server tests/sync
@@ -58,10 +58,8 @@ suite-stored: setup
 	$(BIN)/python -m pytest -m 'browser and not long' $(STORED_TESTS) $(OTHER_PAGES)
 suite-run: setup
 	$(BIN)/python -m pytest -m 'not browser and not long' $(RUN_TESTS)
-suite-converters: setup
-	$(BIN)/python -m pytest -m 'not browser and not long' tests/converters
 suite-rest: setup
-	$(BIN)/python -m pytest -m 'not browser and not long' $(addprefix --ignore=,$(RUN_TESTS) tests/converters) $(TESTS)
+	$(BIN)/python -m pytest -m 'not browser and not long' $(addprefix --ignore=,$(RUN_TESTS)) $(TESTS)
 
 # Three parts of about as long: models of other people and what is made of them, pages, and the rest. Pages wait for
 # browsers while the others compute.

@@ -6,7 +6,7 @@ import { fileOf, HAS_SERVER } from "./catalog.js";
 import { badge, bytes, h, say, section, table, trouble } from "./parts.js";
 import { dummyInputs } from "./inputs.js";
 import { loadModel } from "./runner.js";
-import { postInfer, variantThere } from "./server.js";
+import { postInfer, servedVariant } from "./server.js";
 import { engineOf } from "./ways.js";
 
 /** @typedef {import("./state.js").State} State */
@@ -91,7 +91,7 @@ export function proof(state) {
     const byPython = async () => largestDifference(here, await inPython(model.url, variant, engineOf(model, variant), inputs));
     let there = variant;
     const byServer = async () => {
-      there = await variantThere(model);
+      there = await servedVariant(model);
       return largestDifference(there === variant ? here : await inJavaScript(there), await postInfer(model, inputs));
     };
     try {

@@ -35,7 +35,7 @@ export async function postInfer(model, inputs) {
 }
 
 /** @param {Model} model @returns {Promise<string>} The variant that the server runs now. */
-export async function variantThere({ name }) {
+export async function servedVariant({ name }) {
   return (await ask(`${name}/config`)).parameters.variant.string_value;
 }
 

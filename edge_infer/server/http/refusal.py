@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from edge_infer.errors import EdgeInferError
 
 NO_ROOM = QueueFull(
-    "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
+    "The memory for requests is full, and this body arrives too slowly to keep its place in it",
+    hint="come back after `Retry-After`, or send it faster",
 )
 NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
 #: How much of the path of a refused request is logged.

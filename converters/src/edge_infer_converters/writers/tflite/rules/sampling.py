@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _BATCHED_GATHER = 5
 
 
-def sampled(node: Node) -> None:
+def grid_sample(node: Node) -> None:
     """GridSample of images: the four pixels around each place, by GATHER, weighted by how near they are."""
     mode, padding = node.text("mode", "linear"), node.text("padding_mode", "zeros")
     if node.rank() != 4:
@@ -35,15 +36,12 @@ def sampled(node: Node) -> None:
     grid = f.reshape(node.input(1), (node.signature(1)[0], count, 2))
     across = _places(node, f, f.slice(grid, 2, 0, 1), width)
     down = _places(node, f, f.slice(grid, 2, 1, 2), height)
-    total: Tensor | None = None
+    parts = []
     for y, y_share in _neighbours(f, down, height, padding):
         for x, x_share in _neighbours(f, across, width, padding):
             number = f.reshape(f.cast(f.add(f.multiply(y, width), x), np.int32), (batch, count))
-            part = f.multiply(_picked(f, pixels, number), f.multiply(y_share, x_share))
-            total = part if total is None else f.add(total, part)
-    if total is None:
-        raise AssertionError("four pixels")
-    node.give(f.transpose(f.reshape(total, (batch, rows, columns, channels)), (0, 3, 1, 2)))
+            parts.append(f.multiply(_picked(f, pixels, number), f.multiply(y_share, x_share)))
+    node.give(f.transpose(f.reshape(reduce(f.add, parts), (batch, rows, columns, channels)), (0, 3, 1, 2)))
 
 
 def _places(node: Node, f: Formula, coordinates: Tensor, size: int) -> Tensor:
@@ -94,4 +92,4 @@ def _line(size: int, has_corners: bool) -> np.ndarray:
     return (2 * np.arange(size) + 1) / size - 1
 
 
-RULES: dict[str, Rule] = {"AffineGrid": affine_grid, "GridSample": sampled}
+RULES: dict[str, Rule] = {"AffineGrid": affine_grid, "GridSample": grid_sample}

@@ -146,11 +146,13 @@ def test_a_server_that_is_gone_is_said(open_page: Callable[..., BrowserPage], tm
 
     def first(page: Page) -> None:
         page.wait_for_selector(".bars .best", timeout=_PATIENCE_MS)
-        page.click("label:has(input[value=server])")
-        page.wait_for_selector("text=The server answers")
+        with page.expect_response("**/predict", timeout=_PATIENCE_MS) as answer:
+            page.click("label:has(input[value=server])")
+        assert answer.value.ok
 
     def later(page: Page) -> str:
         page.fill(".stage textarea", "another text")
+        page.wait_for_selector(".notice.bad:has-text('does not answer')", timeout=_PATIENCE_MS)
         said = _trouble(page)
         page.click("label:has(input[value=ort])")  # its engine is not kept: nobody pressed "Offline now"
         page.wait_for_selector(".notice.bad:has-text('is the server there?')", timeout=_PATIENCE_MS)

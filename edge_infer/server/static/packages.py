@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
 import re
 from typing import TYPE_CHECKING
@@ -57,16 +56,11 @@ class PackageRoutes:
         name = request.path_params["name"]
 
         def open_wheel() -> Asset:
-            wheel = self._builder.build()
-            archives = self._builder.page_archives()
-            for page in archives:
-                if name == page.name:
-                    return Asset.of_bytes(page.name, page.data, hashlib.sha256(page.data).hexdigest())
+            wheel, archives = self._builder.build(), self._builder.archive_names()
+            if name in archives:
+                return Asset.of_bytes(name, self._builder.archive(name))
             if name != wheel.name:
-                hint = (
-                    did_you_mean(name[:128], [wheel.name, *(page.name for page in archives)])
-                    or f"there is `{wheel.name}`"
-                )
+                hint = did_you_mean(name[:128], [wheel.name, *archives]) or f"there is `{wheel.name}`"
                 raise PathNotFound(f"There is no wheel `{name[:128]}`", hint=hint)
             return Asset.of_bytes(wheel.name, wheel.data, wheel.sha256)
 

@@ -10,25 +10,37 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tarfile
-import tokenize
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 from edge_infer.rooms import LATER, runs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+#: A string, or a comment with the space before it.
+_STRING_OR_COMMENT = re.compile(
+    r"""
+      "{3} (?: \\. | [^\\] )*? "{3} | " (?: \\. | [^"\\\n] )* "
+    | '{3} (?: \\. | [^\\] )*? '{3} | ' (?: \\. | [^'\\\n] )* '
+    | [ \t]* \# [^\n]*
+    """,
+    re.DOTALL | re.VERBOSE,
+)
 
-class PageArchive(NamedTuple):
-    """The archive: its file name and bytes."""
 
-    name: str
-    data: bytes
+def archive_builders(version: str) -> dict[str, Callable[[list[tuple[str, Path]]], bytes]]:
+    """Return the file name of each archive, and the function that packs it out of the files of the package."""
+    return {
+        f"edge_infer-{version}-page.tar": partial(build_archive, version=version),
+        f"edge_infer-{version}-page-later.tar": build_later_archive,
+    }
 
 
-def build_page_archive(files: list[tuple[str, Path]], version: str) -> PageArchive:
+def build_archive(files: list[tuple[str, Path]], version: str) -> bytes:
     """Pack what a page needs at its start; the same files always give the same bytes.
 
     Args:
@@ -37,12 +49,12 @@ def build_page_archive(files: list[tuple[str, Path]], version: str) -> PageArchi
     """
     info = f"edge_infer-{version}.dist-info/METADATA"
     metadata = f"Metadata-Version: 2.1\nName: edge-infer\nVersion: {version}\n".encode()
-    return PageArchive(f"edge_infer-{version}-page.tar", _packed(files, {info: metadata}, is_later=False))
+    return _packed(files, {info: metadata}, is_later=False)
 
 
-def build_later_archive(files: list[tuple[str, Path]], version: str) -> PageArchive:
+def build_later_archive(files: list[tuple[str, Path]]) -> bytes:
     """Pack the rooms that a page fetches when one of them is first imported (`platform/later_rooms.py`)."""
-    return PageArchive(f"edge_infer-{version}-page-later.tar", _packed(files, {}, is_later=True))
+    return _packed(files, {}, is_later=True)
 
 
 def _packed(files: list[tuple[str, Path]], more: dict[str, bytes], *, is_later: bool) -> bytes:
@@ -66,15 +78,15 @@ def _add(archive: tarfile.TarFile, path: str, data: bytes) -> None:
 
 def without_documentation(source: str) -> str:
     """Return a module's source without docstrings, comments and imports for types, every other line where it was."""
-    lines = source.splitlines(keepends=True)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column].rstrip() + "\n"
     tree = ast.parse(source)
+    lines = _STRING_OR_COMMENT.sub(_kept, source).splitlines(keepends=True)
     for first, last, instead in [*_docstrings(tree), *_type_imports(tree)]:
         lines[first - 1 : last] = [f"{instead}\n", *["\n"] * (last - first)]
     return "".join(lines)
+
+
+def _kept(found: re.Match[str]) -> str:
+    return found.group() if found.group()[0] in "\"'" else ""
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int, str]]:

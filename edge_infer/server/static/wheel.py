@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import edge_infer
 from edge_infer.errors import BundleError
-from edge_infer.server.static.page_archive import PageArchive, build_later_archive, build_page_archive
+from edge_infer.server.static.page_archive import archive_builders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,9 @@ _TAGS = "Wheel-Version: 1.0\nGenerator: edge-infer\nRoot-Is-Purelib: true\nTag: 
 
 
 class Wheel(NamedTuple):
-    """A built wheel: its file name, bytes, sha256 in hex, and the Pythons it is for."""
+    """A built wheel: its version, file name, bytes, sha256 in hex, and the Pythons it is for."""
 
+    version: str
     name: str
     data: bytes
     sha256: str
@@ -38,13 +39,13 @@ class Wheel(NamedTuple):
 
 
 class WheelBuilder:
-    """Builds the wheel and the page's part of it, and again when a file of the package changed."""
+    """Builds the wheel and the page's parts of it, each when it is first wanted or a file of the package changed."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._stamp: tuple[tuple[str, int, int], ...] = ()
         self._wheel: Wheel | None = None
-        self._archives: tuple[PageArchive, ...] = ()
+        self._archives: dict[str, bytes] = {}
 
     def build(self) -> Wheel:
         """Return the wheel.
@@ -53,18 +54,27 @@ class WheelBuilder:
             BundleError: edge-infer is not installed, so that nobody can tell what it depends on.
         """
         with self._lock:
-            status = [(path, source.stat()) for path, source in package_files()]
-            stamp = tuple((path, s.st_size, s.st_mtime_ns) for path, s in status)
-            if self._wheel is None or stamp != self._stamp:
-                self._wheel, self._stamp = build_wheel(), stamp
-                files, version = package_files(), self._wheel.name.split("-")[1]
-                self._archives = (build_page_archive(files, version), build_later_archive(files, version))
-            return self._wheel
+            return self._current()
 
-    def page_archives(self) -> tuple[PageArchive, ...]:
-        """Return the parts of the package that Python in a page needs; an error where `build` raises one."""
-        self.build()
-        return self._archives
+    def archive_names(self) -> list[str]:
+        """List the parts of the package that Python in a page needs; an error where `build` raises one."""
+        return list(archive_builders(self.build().version))
+
+    def archive(self, name: str) -> bytes:
+        """Return one of `archive_names`; it is packed when first wanted."""
+        with self._lock:
+            version = self._current().version
+            if name not in self._archives:
+                self._archives[name] = archive_builders(version)[name](package_files())
+            return self._archives[name]
+
+    def _current(self) -> Wheel:
+        status = [(path, source.stat()) for path, source in package_files()]
+        stamp = tuple((path, s.st_size, s.st_mtime_ns) for path, s in status)
+        if self._wheel is None or stamp != self._stamp:
+            self._wheel, self._stamp = build_wheel(), stamp
+            self._archives.clear()
+        return self._wheel
 
 
 def build_wheel() -> Wheel:
@@ -96,7 +106,7 @@ def build_wheel() -> Wheel:
     data = buffer.getvalue()
     requires_python = str(installed.metadata.json.get("requires_python", ""))
     name = f"edge_infer-{installed.version}-py3-none-any.whl"
-    return Wheel(name, data, hashlib.sha256(data).hexdigest(), requires_python)
+    return Wheel(installed.version, name, data, hashlib.sha256(data).hexdigest(), requires_python)
 
 
 def package_files() -> list[tuple[str, Path]]:

@@ -62,6 +62,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/input_files.py": (_EVERYWHERE, "read by commands and converters"),
     "formats/spans.py": (("page",), "read when a delta of a model is written, on a host"),
     "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),
+    "formats/tflite_sparsity.py": (("page",), "part of formats/tflite.py"),
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
     "generation/native.py": (("page",), "native kernels; a page runs the same as WebAssembly"),
     "generation/team.py": (("page",), "threads of the native kernels"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import UnsupportedModel
 from edge_infer.formats.tflite_check import is_whole
+from edge_infer.formats.tflite_sparsity import densify
 from edge_infer.formats.tflite_tables import TYPES, Table, end_names
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ _BLOCKWISE = 2
 # LiteRT places each tensor at a multiple of this (kDefaultTensorAlignment).
 _ALIGNMENT = 64
 _MAX_RANK = 32
+_MOST_DENSE_BYTES = 2**29
 
 
 class Scales(NamedTuple):
@@ -92,7 +94,7 @@ class TFLiteTensor(NamedTuple):
         dtype: Its type as numpy spells it, or TFLite where numpy has none.
         shape: Its dimensions, a free one being 1.
         signature: The same with -1 for a free one.
-        data: The bytes of a constant, None of a value that is computed.
+        data: The bytes of a constant, with its zeros; None of a value that is computed.
         scales: What its integers stand for, or None.
         is_variable: Whether it keeps its value from run to run.
     """
@@ -235,6 +237,7 @@ def _read(content: bytes, number: int) -> TFLiteFile:
     graph = subgraphs[number]
     codes = [_code(table) for table in model.tables(1)]
     buffers = [_data(content, table) for table in model.tables(4)]
+    _check_dense_bytes(graph)
     tensors = tuple(_tensor(table, buffers) for table in graph.tables(0))
     operators = tuple(_operator(table, codes) for table in graph.tables(3))
     for operator in operators:
@@ -292,12 +295,25 @@ def _tensor(table: Table, buffers: Sequence[memoryview | None]) -> TFLiteTensor:
     data = buffers[buffer] if buffer else None
     if buffer and data is None and 0 in shape:
         data = memoryview(b"")  # a constant of no elements
+    sparsity, bits = table.table(6), _BITS.get(dtype, 0)
+    if sparsity is not None and data is not None and bits % 8 == 0:
+        try:
+            data = densify(data, sparsity, shape, bits // 8)
+        except ValueError as error:
+            raise _ContradictionError(f"`{name}` is stored without its zeros, but {error}") from error
     tensor = TFLiteTensor(
         name, dtype, shape, signature, data, _scales(table.table(4), shape), table.number(5, "B") != 0
     )
     if data is not None and dtype in _BITS and len(data) != tensor.nbytes:
         raise _ContradictionError(f"`{name}` of shape {shape} has {len(data)} bytes, expected {tensor.nbytes}")
     return tensor
+
+
+def _check_dense_bytes(graph: Table) -> None:
+    """Bound the memory of constants whose zeros are not in the file."""
+    sparse = [table for table in graph.tables(0) if table.table(6) is not None]
+    if sum(prod(max(dim, 0) for dim in table.numbers(0, "i")) for table in sparse) * 4 > _MOST_DENSE_BYTES:
+        raise _ContradictionError(f"its sparse constants take more than {_MOST_DENSE_BYTES >> 20} MiB")
 
 
 def _scales(table: Table | None, shape: tuple[int, ...]) -> Scales | None:

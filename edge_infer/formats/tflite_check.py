@@ -14,6 +14,8 @@ from struct import error as struct_error
 from struct import unpack_from
 from typing import TYPE_CHECKING, Any
 
+from edge_infer.formats.tflite_tables import Table
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -97,8 +99,22 @@ def _table(**fields: Any) -> Walk:
 
 _STRING = _BYTES = _vector(1)
 _INTS = _FLOATS = _vector(4)
+_INDEX_SIZES = {1: 4, 2: 2, 3: 1}
+
+
+def _level(file: _File, place: int) -> None:
+    """Check a level of a sparse tensor, whose vectors of indices have items of three sizes."""
+    _table()(file, place)
+    level = Table(file.content, place)
+    for field in (2, 4):
+        values = level.table(field + 1)
+        if values is not None:
+            values.vector(0, _INDEX_SIZES.get(level.number(field, "B"), 1))
+
+
+_SPARSITY = _table(_0=_INTS, _1=_INTS, _2=_tables(_level))
 _QUANTIZATION = _table(_0=_FLOATS, _1=_FLOATS, _2=_FLOATS, _3=_vector(8))
-_TENSOR = _table(_0=_INTS, _3=_STRING, _4=_QUANTIZATION, _7=_INTS)
+_TENSOR = _table(_0=_INTS, _3=_STRING, _4=_QUANTIZATION, _6=_SPARSITY, _7=_INTS)
 _OPERATOR = _table(_1=_INTS, _2=_INTS, _4=_table(), _5=_BYTES)
 _SUBGRAPH = _table(_0=_tables(_TENSOR), _1=_INTS, _2=_INTS, _3=_tables(_OPERATOR), _4=_STRING)
 _SIGNATURE = _table(_0=_tables(_table(_0=_STRING)), _1=_tables(_table(_0=_STRING)), _2=_STRING)

@@ -6,8 +6,8 @@ tensorflow/lite/schema/schema.fbs, version 3. Weights are not read, so this cost
 
 from __future__ import annotations
 
+from struct import calcsize, unpack_from
 from struct import error as struct_error
-from struct import unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Table:
 
     def numbers(self, number: int, code: str) -> tuple[Any, ...]:
         """Return a vector of numbers, whose `struct` code is given."""
-        start, count = self.vector(number, 8 if code == "q" else 4)
+        start, count = self.vector(number, calcsize(f"<{code}"))
         return unpack_from(f"<{count}{code}", self._content, start) if count else ()
 
     def bytes(self, number: int) -> memoryview | None:

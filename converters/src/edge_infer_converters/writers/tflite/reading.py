@@ -42,7 +42,7 @@ def read(content: bytes, name: str, *, with_variables: bool = False) -> FloatGra
 
     Raises:
         UnsupportedModel: It is not a TFLite file, is cut short or contradicts itself, or has what is not written back:
-            control flow, strings, sparse weights.
+            control flow, strings.
         UnsupportedOperator: It has operators that are not TFLite's own.
     """
     file = tflite.read(content, name)
@@ -107,6 +107,9 @@ def _graph(
     for i, operator in enumerate(file.operators):
         inputs = [tensors[place] if place >= 0 else None for place in operator.inputs]
         outputs = [tensors[place] for place in operator.outputs]
+        if operator.code == "DENSIFY" and inputs[0] is not None and inputs[0].data is not None:
+            outputs[0].data = inputs[0].data  # the file's reader gives constants with their zeros
+            continue
         try:
             read_them = _custom_options if operator.code.startswith("CUSTOM") else _options
             options = read_them(packed.Operators(i), operator.code)

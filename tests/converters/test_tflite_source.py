@@ -85,6 +85,38 @@ def test_a_float_file_becomes_a_bundle_of_all_precisions(tmp_path: Path) -> None
         assert figures.sqnr_db >= 25
 
 
+def test_a_file_with_weights_in_half_precision_is_kept_and_written_in_other_precisions(tmp_path: Path) -> None:
+    calls = feeds_of(image_net(), 12)
+    data = graph_of(image_net()).write("fp16", calls).data
+    (tmp_path / "net.tflite").write_bytes(data)
+    np.savez(tmp_path / "data.npz", image=np.concatenate([call["image"] for call in calls]))
+
+    convert(
+        tmp_path / "net.tflite",
+        tmp_path / "net.bundle",
+        calibration=tmp_path / "data.npz",
+        format="both",
+        keep_all=True,
+    )
+
+    variants = {variant.id: variant.file for variant in Bundle.open(tmp_path / "net.bundle").manifest.variants}
+    assert [*variants] == ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp16", "tflite/int8"]
+    files = {name: (tmp_path / "net.bundle" / file).read_bytes() for name, file in variants.items()}
+    assert files["tflite/fp16"] == data
+    expected = run_tflite(data, calls[0])
+    for found in (run_onnx(files["onnx/fp32"], calls[0]), run_tflite(files["tflite/int8"], calls[0])):
+        assert comparison.compare([expected], [found]).sqnr_db >= 25
+
+
+def test_half_precision_is_widened_only_when_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(graph_of(image_net()).write("fp16", feeds_of(image_net())).data)
+
+    convert(tmp_path / "net.tflite", tmp_path / "net.bundle", format="tflite", precision="fp32")
+
+    (variant,) = Bundle.open(tmp_path / "net.bundle").manifest.variants
+    assert variant.id == "tflite/fp32"
+
+
 def test_a_quantized_file_is_kept_as_it_is(tmp_path: Path) -> None:
     data = graph_of(image_net()).write("int8", feeds_of(image_net())).data
     (tmp_path / "net.tflite").write_bytes(data)

@@ -54,7 +54,7 @@ class Prepared:
         self.name = name
         self.found: Found | None = None
         self.reference = model.reference()
-        self.plans: Sequence[VariantPlan] = recipe.plans(model.precision, model.format)
+        self.plans: Sequence[VariantPlan] = recipe.plans(model.precision, model.format, is_float=model.is_float)
         self.left_out = LeftOut(reporter, is_compiled_asked_for="compiled" in recipe.formats)
         self.source_id = f"{model.format}/{model.precision}"
         self.graph: FloatGraph | None = None

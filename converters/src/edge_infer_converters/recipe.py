@@ -137,21 +137,26 @@ class Recipe:
     def _asks_mixed(self) -> bool:
         return bool(self.prunes_weak or self.transport)
 
-    def plans(self, source_precision: str, source_format: str = "onnx") -> tuple[VariantPlan, ...]:
+    def plans(
+        self, source_precision: str, source_format: str = "onnx", *, is_float: bool | None = None
+    ) -> tuple[VariantPlan, ...]:
         """List the variants to make of a source, each with its targets; a quantized source is kept unchanged.
 
         One in ONNX is also written as TFLite in int8, with the scales that it carries, and one in TFLite as ONNX where
-        that is asked for.
+        that is asked for. One in TFLite with halves for weights is exact as it is: it is not widened unless asked.
+
+        Args:
+            source_precision: The precision of its weights.
+            source_format: `onnx` or `tflite`.
+            is_float: Whether it computes in float32; None for what its weights say.
         """
-        plans = (
-            self._plans_of_floats()
-            if source_precision == "fp32"
-            else self._plans_of_quantized(source_precision, source_format)
-        )
+        is_float = source_precision == "fp32" if is_float is None else is_float
+        plans = self._plans_of_floats() if is_float else self._plans_of_quantized(source_precision, source_format)
+        if is_float and source_precision == "fp16" and not self.precisions:
+            plans = tuple(plan for plan in plans if plan.id != "tflite/fp32")
         if source_format == "tflite":
             plans = tuple(plan for plan in plans if plan.format != "onnx" or self._wants_onnx)
         if self._asks_mixed and not any(plan.id == "onnx/mixed" for plan in plans):
-            is_float = source_precision == "fp32"
             raise _no_mixed(
                 "--format both" if is_float else f"leave them out: the weights are {source_precision} already"
             )

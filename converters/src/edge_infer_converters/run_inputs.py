@@ -74,7 +74,7 @@ class RunInputs:
         self, calibration: FilePath | None, evaluation: FilePath | None
     ) -> tuple[CalibrationSet, CalibrationSet]:
         """Return the inputs to measure on, and those that give int8 its ranges."""
-        wants_ranges = self._model.precision == "fp32" and any(
+        wants_ranges = self._model.is_float and any(
             plan.word != "int8-dynamic" and plan.precision == "int8" for plan in self._plans
         )
         ranges = None if calibration is None else self._read(calibration)

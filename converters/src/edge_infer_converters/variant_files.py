@@ -101,7 +101,7 @@ class VariantFiles:
         if pairs:
             named = ", ".join(f"{pair.output} -> {pair.input}" for pair in pairs)
             self._reporter.talk(step("Found", "state:", f"{named}; stream() feeds it back"))
-        if prepared.model.precision != "fp32":
+        if not prepared.model.is_float:
             self._reporter.talk(step("Kept", "unchanged:", f"the weights are {prepared.model.precision} already"))
         made: list[tuple[Variant, int]] = []
         # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
@@ -147,7 +147,7 @@ class VariantFiles:
         """Measure the layers of static int8, once for formats with the same ranges: their scales are of one kind."""
         model = self._prepared.model
         static = [id_ for id_ in made if id_ in _STATIC]
-        if not static or model.precision != "fp32" or model.format != "onnx" or model.in_files is not None:
+        if not static or not model.is_float or model.format != "onnx" or model.in_files is not None:
             hint = "--precision int8, of a float model in ONNX that fits into memory"
             self._reporter.warn("No static int8 was made whose layers --layers could measure", hint)
             return
@@ -185,8 +185,9 @@ class VariantFiles:
             # Pages compute blocks in float, and slowly.
             return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
         settings = (recipe.calibrate, in_files)
+        source_precision = "fp32" if prepared.model.is_float else prepared.model.precision
         with self._reporter.progress(f"Converting {plan.id}", None):
-            return encode(plan, prepared.model.precision, cleaned, self._ranges, *settings, corrects=self._corrects)
+            return encode(plan, source_precision, cleaned, self._ranges, *settings, corrects=self._corrects)
 
     @property
     def _corrects(self) -> bool:

@@ -47,6 +47,11 @@ class Source(ABC):
     nbytes: int
 
     @property
+    def is_float(self) -> bool:
+        """Whether it computes in float32, so that it can be written in other precisions; else its weights are kept."""
+        return self.precision == "fp32"
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Nothing, where a file was read unchanged."""
         return ()

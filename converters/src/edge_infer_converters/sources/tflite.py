@@ -61,6 +61,7 @@ class TFLiteSource(Source):
         nbytes: The size of the file.
         opset: ONNX's operator set to write, or None for the usual one.
         usual_sizes: The sizes of dimensions that were made free, by name.
+        is_float: Whether it computes in float32: its weights are floats, or halves that become floats first.
     """
 
     format: ClassVar = "tflite"
@@ -74,6 +75,7 @@ class TFLiteSource(Source):
     nbytes: int
     opset: int | None = None
     usual_sizes: Mapping[str, int] = field(default_factory=dict)
+    is_float: bool = False
 
     @property
     def count(self) -> str:
@@ -140,6 +142,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
         UnsupportedOperator: It has operators that are not TFLite's own, and LiteRT does not run it.
     """
     from edge_infer_converters.writers.tflite import reading
+    from edge_infer_converters.writers.tflite.peephole import widen_halves
 
     place = Path(path)
     asked = options or SourceOptions()
@@ -174,7 +177,11 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
         raise graph
     inputs = tuple(_spec(name, file.tensors[i]) for name, i in file.inputs.items())
     outputs = tuple(_spec(name, file.tensors[i], (shapes or {}).get(i, ())) for name, i in file.outputs.items())
-    source = TFLiteSource(place.stem, data, file, graph, inputs, outputs, _precision(file), len(data))
+    precision = _precision(file)
+    is_float = precision == "fp32"
+    if precision == "fp16" and not isinstance(graph, EdgeInferError):
+        is_float = widen_halves(graph.graph)
+    source = TFLiteSource(place.stem, data, file, graph, inputs, outputs, precision, len(data), is_float=is_float)
     return _named(source, freed) if freed else source
 
 

@@ -53,6 +53,22 @@ def tidy(graph: Graph, *, reorders: bool = True) -> None:
     _drop_unread(graph)
 
 
+def widen_halves(graph: Graph) -> bool:
+    """Let constants in half precision be the float32 numbers that DEQUANTIZE makes of them.
+
+    Returns:
+        Whether the graph has neither halves nor scales then.
+    """
+    for operator in [one for one in graph.operators if one.code == "DEQUANTIZE"]:
+        (given,) = operator.inputs
+        if given is not None and given.data is not None and given.dtype == np.float16:
+            operator.outputs[0].data = given.data.astype(np.float32)
+            graph.operators.remove(operator)
+    read = (tensor for one in graph.operators for tensor in (*one.inputs, *one.outputs) if tensor is not None)
+    every = (*read, *graph.inputs, *graph.outputs)
+    return all(tensor.dtype != np.float16 and tensor.quantization is None for tensor in every)
+
+
 def _fuse_biases(graph: Graph) -> None:
     """Let a convolution or FULLY_CONNECTED add the constant that an ADD behind it adds to each channel or row."""
     for dense, add in _pairs(graph, _WITH_BIAS, ("ADD",)):

@@ -67,11 +67,14 @@ _MB = 1e6
 _BESIDE = (96_000, 0.3)
 
 _PEER = """
+import os
 import sys
 import numpy as np
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
-kind, source, target, samples = sys.argv[1:]
+kind = sys.argv[1]
+source, target, samples = map(os.path.abspath, sys.argv[2:])
+os.chdir(os.path.dirname(target))  # shape inference leaves a file where it fails
 class Reader(CalibrationDataReader):
     def __init__(self):
         with np.load(samples) as archive:

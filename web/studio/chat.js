@@ -42,7 +42,7 @@ class Talk {
     this.log = h(".log", { role: "log", tabIndex: 0, "aria-label": "Conversation" });
     this.words = /** @type {HTMLTextAreaElement} */ (h("textarea", { rows: 2, placeholder: "Write a message", "aria-label": "Your message", onkeydown: (/** @type {KeyboardEvent} */ event) => this.#onKey(event) }));
     this.send = /** @type {HTMLButtonElement} */ (h("button.go", { disabled: true, onclick: () => this.#onSend() }, "Send"));
-    const fresh = h("button", { onclick: () => this.#restart() }, "New chat");
+    const fresh = h("button", { onclick: () => this.#restart() }, "Start over");
     this.news = h("", { role: "status" });
     this.offline = h("p.small.quiet", { role: "status" });
     this.figures = h("");

@@ -83,6 +83,7 @@ def make_session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.use_deterministic_compute = True
+    options.add_session_config_entry("session.x64quantprecision", "1")
     options.log_severity_level = 4
     if is_large:
         options.add_session_config_entry("session.disable_prepacking", "1")

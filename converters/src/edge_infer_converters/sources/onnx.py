@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import onnx
 
 from edge_infer.errors import ConversionError, InputError, UnsupportedModel
+from edge_infer.platform.cpu import DOT_PRODUCT, read_features
 from edge_infer_converters.engine import first_line
 from edge_infer_converters.passes.clean_up import clean_up
 from edge_infer_converters.passes.fold_branches import fold_branches
@@ -46,6 +48,11 @@ from edge_infer_converters.sources.ranks import with_ranks
 from edge_infer_converters.sources.shapes import fix_shapes
 from edge_infer_converters.sources.source import Source
 from edge_infer_converters.support import Support, check, native_lacks, tflite_graph, unsupported
+
+_INTEGER_PRODUCTS = (
+    *("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"),
+    *("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm"),  # ONNX Runtime's own
+)
 
 if TYPE_CHECKING:
     import os
@@ -259,6 +266,8 @@ def _checked(
 class Reference:
     """The source model on ONNX Runtime as it was written: one thread, no optimisation, so always the same numbers.
 
+    Integer operators saturate on x86 CPUs without VNNI, save in the precise mode, which comes with optimisation.
+
     Args:
         model: The model.
         optimised: Whether the engine may join and replace nodes.
@@ -269,7 +278,12 @@ class Reference:
 
     def __init__(self, model: SourceModel, *, optimised: bool = False) -> None:
         self.outputs = [spec.name for spec in model.outputs]
-        self._session = session_of(model.proto, model.name, optimised=optimised, in_files=model.in_files)
+        session = partial(session_of, model.proto, model.name, in_files=model.in_files)
+        if not optimised and _saturates(model.proto):
+            with suppress(UnsupportedModel):  # the precise mode lacks kernels for some signed numbers
+                self._session = session(optimised=True)
+                return
+        self._session = session(optimised=optimised)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the model once.
@@ -285,6 +299,14 @@ class Reference:
                 hint="give inputs that it runs on: --calibration samples.npz",
             ) from error
         return dict(zip(self.outputs, results, strict=True))
+
+
+def _saturates(model: onnx.ModelProto) -> bool:
+    """Tell whether a model multiplies integers on a CPU that sums two products in 16 bits."""
+    features = read_features()
+    if "avx2" not in features or any(feature in DOT_PRODUCT for feature in features):
+        return False
+    return any(node.op_type in _INTEGER_PRODUCTS for graph in graphs_of(model.graph) for node in graph.node)
 
 
 def _needs_memory(name: str, options: str) -> InputError:

@@ -19,6 +19,7 @@ from edge_infer_converters.passes.weight_only import engine_options as weight_op
 from edge_infer_converters.passes.weight_only import prepare, rewrite, weights_of
 from edge_infer_converters.targets import TARGETS
 from edge_infer_converters.writers import onnx as onnx_writer
+from edge_infer_converters.writers.plan import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -170,8 +171,9 @@ def encode(
             onnx_writer.write(light), options=options, write_apart=lambda path: in_files.write(cleaned, path)
         )
     if plan.precision == source_precision:
+        data = onnx_writer.write(cleaned)
         options = engine_options(cleaned) if plan.precision == "fp16" else exact_settings(cleaned)
-        return Encoded(onnx_writer.write(cleaned), options=options)
+        return Encoded(data, options=options or (ENGINE_OPTIONS if _is_precise(plan, data) else {}))
     if plan.precision == "fp16":
         if not has_float_weights(cleaned):
             raise ConversionError("The model has no float32 weights to make smaller")
@@ -188,6 +190,17 @@ def encode(
     data, method, gain = _static(cleaned, ranges, calibrate, is_reduced=is_reduced, corrects=corrects)
     note += "" if method == calibrate == "minmax" and not gain else f" by {method}"
     return _checked(Encoded(data, ", ".join([note, *gain]), ranges_by=method), plan, cleaned)
+
+
+def _is_precise(plan: VariantPlan, data: bytes) -> bool:
+    """Tell whether a quantized file runs in ONNX Runtime's precise mode, which lacks kernels for some signed ones."""
+    if plan.precision != "int8":
+        return False
+    try:
+        fast_session(data)
+    except Exception:  # onnxruntime's classes have no common base but this
+        return False
+    return True
 
 
 def _static(

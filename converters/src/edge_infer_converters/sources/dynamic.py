@@ -9,7 +9,7 @@ import numpy as np
 from edge_infer.errors import ConversionError, InputError, did_you_mean, listed
 from edge_infer.parity.comparison import INTEGER_GOOD_SQNR_DB
 from edge_infer.tensors.tensor import TensorSpec
-from edge_infer_converters.data.calibration import random_set_that_runs
+from edge_infer_converters.data.random_inputs import random_set_that_runs
 from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.engine import first_line
 from edge_infer_converters.sources.options import BATCH

@@ -1,4 +1,4 @@
-"""Models of stores in the user's cache folder: for who names an address and no folder."""
+"""Models of stores in the user's cache folder: for callers that name an address and no folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.encryption_keys import KeySource
 
 _SCHEME = "edge+"
 # Two processes that start at once bring the same model: the second waits for what the first brings.

@@ -1,4 +1,4 @@
-"""Runs what proves a chain: the vectors of each step's own bundle, then those of the chain."""
+"""Run what proves a chain: the vectors of each step's own bundle, then those of the chain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.encryption_keys import KeySource
     from edge_infer.chains.definition import ChainStep
 
 #: What stands for a step in the row of the whole chain.

@@ -314,21 +314,9 @@ def _machine() -> dict[str, Any]:
 
 def _show(rows: Sequence[Row], place: dict[str, Any]) -> None:
     emulated = ", emulated: not a speed" if place.get("is_emulated") else ""
+    figures = ["threads", "size", "cold ms", "p50 ms", "p99 ms", "calls/s", "spread", "rss", "mJ"]
     output.table(
-        [
-            "variant",
-            "engine",
-            "device",
-            "threads",
-            "size",
-            "cold ms",
-            "p50 ms",
-            "p99 ms",
-            "calls/s",
-            "spread",
-            "rss",
-            "mJ",
-        ],
+        ["variant", "engine", "device", *figures],
         [
             (
                 row.variant,
@@ -346,7 +334,7 @@ def _show(rows: Sequence[Row], place: dict[str, Any]) -> None:
             )
             for row in rows
         ],
-        right=["threads", "size", "cold ms", "p50 ms", "p99 ms", "calls/s", "spread", "rss", "mJ"],
+        right=figures,
     )
 
 

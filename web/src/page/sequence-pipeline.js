@@ -19,9 +19,6 @@ const HEARING = ["language", "task", "return_timestamps", "sampling_rate", "sign
 const READING = ["max_tokens", "signal"];
 const MOST_TOKENS = 1_000_000;
 
-/** The tasks that such a model may be for. */
-export const SEQUENCE_TASKS = [SPEECH, ...Object.keys(TEXTS)];
-
 /**
  * @param {string} url
  * @param {string | undefined} task The task that is wanted; what the bundle is for unless given.

@@ -19,11 +19,7 @@ _NEAR = 1e-2
 
 
 class Constants:
-    """The integers of a graph's constants, each found once.
-
-    Args:
-        scales: The scales of the constants, by `key_of`.
-    """
+    """The integers of a graph's constants by the scales that it carries, which `key_of` names; each is found once."""
 
     def __init__(self, scales: Mapping[str, Scales]) -> None:
         self._scales = scales

@@ -7,8 +7,7 @@ import time
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.bundle.encryption_keys import KeyRing
-from edge_infer.bundle.sealed import SealedFile
+from edge_infer.bundle.sealed import KeyRing, SealedFile
 from edge_infer.errors import (
     BackendUnavailable,
     BundleError,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
-    from edge_infer.bundle.encryption_keys import KeySource
+    from edge_infer.bundle.sealed import KeySource
     from edge_infer.sync.pack import Base
     from edge_infer.sync.revision import File, Object, Revision
 

@@ -6,9 +6,8 @@ import hashlib
 import io
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.bundle.encryption_keys import KeyRing
 from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, PART_SIZE, Manifest
-from edge_infer.bundle.sealed import MAGIC, opened, seal
+from edge_infer.bundle.sealed import MAGIC, KeyRing, opened, seal
 from edge_infer.errors import BundleError, DeltaError, IntegrityError, StoreError
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
@@ -18,7 +17,7 @@ from edge_infer.sync.stage import WHOLE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer.bundle.encryption_keys import Key, KeySource
+    from edge_infer.bundle.sealed import Key, KeySource
     from edge_infer.sync.repository import Repository
 
 #: A delta is kept only where it is smaller than this share of the full pack.

@@ -1,1 +1,1 @@
-"""Steps of plain tensors: constants, shapes, frames, quantization, small graphs."""
+"""Steps of plain tensors."""

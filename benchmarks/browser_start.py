@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from edge_infer.tools.browser.chromium import chromium_with_profile
+from playwright.sync_api import sync_playwright
+
+from edge_infer.platform.posix import is_root
+from edge_infer.tools.browser.chromium import QUIET, find_chromium
 
 _OURS = """async () => {
     const { loadPython } = await import("/src/index.js");
@@ -44,9 +46,15 @@ def sample_starts(url: str, rounds: int) -> tuple[list[float], list[float]]:
         RuntimeError: Python did not start from its image.
     """
     ours, peer = [], []
+    flags = [*QUIET, *(["--no-sandbox"] if is_root() else [])]
     with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         for visit in ("first", "warm"):
-            with chromium_with_profile(Path(profile)) as context:
+            with (
+                sync_playwright() as playwright,
+                playwright.chromium.launch_persistent_context(
+                    profile, executable_path=find_chromium(), args=flags
+                ) as context,
+            ):
                 page = context.new_page()
                 page.set_default_timeout(300_000)
                 page.goto(f"{url}/blank.html")

@@ -109,7 +109,7 @@ class _Side:
 
 
 def _source(model: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    from edge_infer_converters.data.calibration import random_set_that_runs
+    from edge_infer_converters.data.random_inputs import random_set_that_runs
     from edge_infer_converters.sources.factory import open_source
 
     source = open_source(str(model))

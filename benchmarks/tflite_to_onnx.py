@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from table import publish
 
 from edge_infer.errors import EdgeInferError
-from edge_infer_converters.data.calibration import random_set_that_runs
+from edge_infer_converters.data.random_inputs import random_set_that_runs
 from edge_infer_converters.passes.own_zero_points import own_zero_points
 from edge_infer_converters.sources.tflite import TFLiteSource, load
 from tests.support.converters.engines import near, run_onnx

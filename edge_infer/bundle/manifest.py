@@ -111,6 +111,10 @@ class Manifest:
         self.license = license
         self.monitor = None if monitor is None else dict(monitor)
 
+    def size_of(self, variant: Variant) -> int:
+        """Return the bytes of a variant's files."""
+        return sum(self.files[path].size for path in (variant.file, *variant.external))
+
     def variant(self, id: str) -> Variant:  # noqa: A002
         """Return the variant of this id.
 

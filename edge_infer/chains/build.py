@@ -63,9 +63,7 @@ def read_description(path: Path) -> dict[str, Any]:
     return found
 
 
-def build_chain(
-    description: Mapping[str, Any], folder: Path, target: Path, *, force: bool = False, with_vectors: bool = True
-) -> Bundle:
+def build_chain(description: Mapping[str, Any], folder: Path, target: Path, *, force: bool = False) -> Bundle:
     """Write the bundle of a chain, and prove that it runs.
 
     Args:
@@ -74,7 +72,6 @@ def build_chain(
         folder: What these paths are relative to.
         target: The folder to write.
         force: Whether to replace what is there.
-        with_vectors: Whether to run the chain, and keep its answers for `edge-infer verify`.
 
     Raises:
         BundleError: Something is at the target already, or a bundle or an index is missing or damaged.
@@ -106,11 +103,7 @@ def build_chain(
         if "outputs" in description:
             chain["outputs"] = description["outputs"]
         _write(made, name, version, chain)
-        if with_vectors:
-            _prove(made, name, version, chain, description.get("examples", []))
-        else:
-            with Chain.open(made):
-                pass
+        _prove(made, name, version, chain, description.get("examples", []))
         _put(made, target)
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -86,13 +86,6 @@ def _share(context: click.Context, option: click.Parameter, text: str | None) ->
     help="The file that --json wrote before, to compare with.",
 )
 @click.option(
-    "--beside",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    multiple=True,
-    metavar="OTHER.json",
-    help="A file that --json wrote on another device, to show in the same table; may be repeated.",
-)
-@click.option(
     "--fail-above",
     callback=_share,
     metavar="SHARE",
@@ -112,7 +105,6 @@ def bench(
     rounds: int,
     seconds: float,
     compare: Path | None,
-    beside: tuple[Path, ...],
     fail_above: float | None,
     as_json: bool,
 ) -> None:
@@ -157,14 +149,13 @@ def bench(
             "--input": inputs,
             "--compare": compare,
             "--host": host,
+            "--device": device != "auto",
         }
-        asked |= {"--beside": beside, "--device": device != "auto"}
         refused = [name for name, value in asked.items() if value]
         bench_generation(bundle, decoders, refused, rounds=rounds, seconds=seconds, as_json=as_json)
         return
     given = _given(bundle, inputs) if inputs else []
     older = None if compare is None else _read(compare)
-    others = [_read(path) for path in beside]
     cpus = _cpus(pin)
     if host is None:
         native, in_page = _ways(bundle, backends, variants, device, threads)
@@ -207,13 +198,12 @@ def bench(
                 "pinned_to": cpus,
                 "heat": {"before": before._asdict(), "after": read_heat()._asdict()},
                 "rows": [row._asdict() for row in rows],
-                "beside": [{"machine": place, "rows": [row._asdict() for row in found]} for place, found in others],
                 "failed": [one._asdict() for one in failed],
                 "changes": [change._asdict() for change in changes],
             }
         )
     else:
-        _show([(machine_, rows), *others])
+        _show(rows, machine_)
         if host is None:
             _show_heat(before, read_heat())
         if changes:
@@ -322,32 +312,16 @@ def _machine() -> dict[str, Any]:
     return {**machine(), "is_emulated": is_emulated(platform.machine())}
 
 
-def _place(row: Row, place: dict[str, Any], is_here: bool) -> str:
-    where = row.device if is_here else f"{row.device} of {place.get('processor') or 'another machine'}"
-    return f"{where}, emulated: not a speed" if place.get("is_emulated") else where
-
-
-def _show(tables: Sequence[tuple[dict[str, Any], list[Row]]]) -> None:
+def _show(rows: Sequence[Row], place: dict[str, Any]) -> None:
+    emulated = ", emulated: not a speed" if place.get("is_emulated") else ""
+    figures = ["threads", "size", "cold ms", "p50 ms", "p99 ms", "calls/s", "spread", "rss", "mJ"]
     output.table(
-        [
-            "variant",
-            "engine",
-            "device",
-            "threads",
-            "size",
-            "cold ms",
-            "p50 ms",
-            "p99 ms",
-            "calls/s",
-            "spread",
-            "rss",
-            "mJ",
-        ],
+        ["variant", "engine", "device", *figures],
         [
             (
                 row.variant,
                 f"{row.backend} {row.version}",
-                _place(row, place, rows is tables[0][1]),
+                f"{row.device}{emulated}",
                 row.threads or "own",
                 output.size(row.size_bytes),
                 f"{row.cold_ms:.0f}",
@@ -358,10 +332,9 @@ def _show(tables: Sequence[tuple[dict[str, Any], list[Row]]]) -> None:
                 "-" if row.rss_bytes is None else output.size(row.rss_bytes),
                 "-" if row.energy_mj is None else f"{row.energy_mj:.2g}",
             )
-            for place, rows in tables
             for row in rows
         ],
-        right=["threads", "size", "cold ms", "p50 ms", "p99 ms", "calls/s", "spread", "rss", "mJ"],
+        right=figures,
     )
 
 

@@ -13,9 +13,8 @@ from edge_infer.cli import options, output
 @click.argument("description", type=click.Path(path_type=Path))
 @click.option("-o", "--output", "target", required=True, type=click.Path(path_type=Path), help="The bundle to write.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
-@click.option("--no-vectors", is_flag=True, help="Keep no answers for `edge-infer verify`.")
 @options.as_json
-def chain(description: Path, target: Path, force: bool, no_vectors: bool, as_json: bool) -> None:
+def chain(description: Path, target: Path, force: bool, as_json: bool) -> None:
     """Join bundles and indexes into one bundle, as the TOML or JSON file DESCRIPTION says.
 
     Each step names what it reads: an input of the chain, or another step. Bundles and indexes are paths beside the
@@ -33,7 +32,7 @@ def chain(description: Path, target: Path, force: bool, no_vectors: bool, as_jso
     from edge_infer.chains.build import build_chain, read_description
 
     found = read_description(description)
-    bundle = build_chain(found, description.parent, target, force=force, with_vectors=not no_vectors)
+    bundle = build_chain(found, description.parent, target, force=force)
     manifest = bundle.manifest
     total = sum(entry.size for entry in manifest.files.values())
     steps = [step["name"] for step in (manifest.chain or {})["steps"]]

@@ -37,8 +37,7 @@ def device() -> None:
     help="The most memory; if it takes more, it is restarted.",
 )
 @click.option(
-    "--watchdog",
-    "watchdog_s",
+    "--watchdog-s",
     default=60,
     show_default=True,
     type=click.IntRange(5),
@@ -152,8 +151,7 @@ def status(folders: tuple[Path, ...], root: Path) -> None:
 @device.command("watch-folder")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--interval",
-    "interval_s",
+    "--interval-s",
     default=2.0,
     show_default=True,
     type=click.FloatRange(0.01),

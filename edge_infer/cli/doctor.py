@@ -44,7 +44,7 @@ def doctor(url: str | None, root: Path | None, as_json: bool) -> None:
         _show(findings)
     counts = {level: sum(finding.level == level for finding in findings) for level in ("problem", "warning", "note")}
     found = ", ".join(f"{count} {level}{'s' if count > 1 else ''}" for level, count in counts.items() if count)
-    output.talk(f"{len(findings)} checks: {found or 'all is well'}")
+    output.talk(f"{len(findings)} check{'s' if len(findings) > 1 else ''}: {found or 'all is well'}")
     sys.exit(counts["problem"] > 0)
 
 

@@ -61,14 +61,13 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for variant in manifest.variants:
         measured = quality.get(variant.id, {})
-        nbytes = sum(manifest.files[path].size for path in (variant.file, *variant.external))
         rows.append(
             {
                 "id": variant.id,
                 "format": variant.format,
                 "precision": variant.precision,
                 "file": variant.file,
-                "size": nbytes,
+                "size": manifest.size_of(variant),
                 "targets": list(variant.targets),
                 "quality": measured,
             }

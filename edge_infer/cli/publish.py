@@ -13,7 +13,9 @@ from edge_infer.cli.store import keys_option
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.argument("store")
-@click.option("--version", default=None, metavar="NAME", help="What to call this version; default: as in the manifest.")
+@click.option(
+    "--model-version", "version", metavar="VERSION", help="What to call this version; default: as in the manifest."
+)
 @click.option(
     "--stage",
     default="all",

@@ -71,8 +71,7 @@ def pull(
 @click.command()
 @_device_options
 @click.option(
-    "--interval",
-    "interval_s",
+    "--interval-s",
     default=60.0,
     show_default=True,
     type=click.FloatRange(0.01),

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     help="Only with this many threads; may be repeated. Default: 1, 2, 4 ... up to what this process may use.",
 )
 @click.option(
-    "--max-time",
-    "max_time_s",
+    "--max-time-s",
     default=10.0,
     show_default=True,
     type=click.FloatRange(0, min_open=True),

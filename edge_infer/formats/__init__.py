@@ -1,1 +1,1 @@
-"""The one reader of each model file format: ONNX, TFLite, safetensors, spans."""
+"""The one reader of each model file format: ONNX, TFLite, safetensors, WebAssembly."""

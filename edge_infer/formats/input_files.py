@@ -105,7 +105,9 @@ def read_image(path: Path, spec: TensorSpec) -> np.ndarray:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise InputError(f"`{path}` is an image, and Pillow is not installed", hint="pip install pillow") from error
+        raise InputError(
+            f"`{path}` is an image, and Pillow is not installed", hint='pip install "edge-infer[image]"'
+        ) from error
     axis, channels = _channels(path, spec)
     try:
         with Image.open(path) as image:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 #: Positions of a slot where nobody says: a model's own context may need gigabytes.
 DEFAULT_CONTEXT = 4096
-#: The one mode: our kernels compute in every place, in one order of sums.
-MODE = "exact"
 _SMALLEST_FIRST = ("int4", "mixed", "int8", "fp16", "fp32")
 
 
@@ -35,7 +33,6 @@ def generate(
     slots: int = 1,
     context: int | None = None,
     threads: int | None = None,
-    mode: str = MODE,
 ) -> Generator:
     """Load a model that generates text.
 
@@ -47,12 +44,10 @@ def generate(
             memory for all of them.
         threads: Threads that compute; None for as many as are faster just now, up to the processors that this process
             may use. The number changes no token. A page has threads where it is cross-origin isolated.
-        mode: `exact`, the only one: the same tokens in every place. Engines were measured slower, so that there is no
-            `fast`.
 
     Raises:
         BundleError: There is no bundle, or a file of it is damaged.
-        UnsupportedError: The bundle generates no text, or another mode is asked for.
+        UnsupportedError: The bundle generates no text.
         InputError: A number is out of range.
         OutOfMemory: There is no memory for the slots.
 
@@ -60,7 +55,6 @@ def generate(
     >>> for piece in generator.stream("Hello", seed=1, max_tokens=8):
     ...     print(piece, end="")
     """
-    _check_mode(mode)
     return at_once(_opened(bundle, variant, slots, context, threads))
 
 
@@ -71,10 +65,8 @@ async def generate_async(
     slots: int = 1,
     context: int | None = None,
     threads: int | None = None,
-    mode: str = MODE,
 ) -> Generator:
     """Load a model that generates text as `generate` does, without blocking; in a page it starts the kernels first."""
-    _check_mode(mode)
     if not in_browser():
         return await run_in_thread(
             lambda: generate(bundle, variant=variant, slots=slots, context=context, threads=threads)
@@ -133,17 +125,6 @@ async def _opened(
             hint="convert the model again",
         )
     return Generator(decoder, tokenizer, definition, template=template, label=made.label, variant=chosen.id)
-
-
-def _check_mode(mode: object) -> None:
-    """Refuse a mode that is not there, and say why `fast` is none."""
-    if mode == "fast":
-        raise UnsupportedError(
-            "there is no mode `fast`: no engine was measured faster than the kernels of the mode `exact`",
-            hint='leave `mode` out; docs/guide/generate.md has the figures under "One mode"',
-        )
-    if mode != MODE:
-        raise InputError(f"`mode` is {mode!r}, expected `{MODE}`", option="mode")
 
 
 def _variant(manifest: Manifest, wanted: str | None) -> Variant:

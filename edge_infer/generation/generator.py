@@ -33,7 +33,6 @@ class GenerationReport(NamedTuple):
     Attributes:
         model: The bundle's name with the first digits of its revision.
         variant: The weights.
-        mode: `exact`: the same tokens in every place.
         architecture: The family.
         context: Positions of each slot.
         slots: Sequences at once.
@@ -47,7 +46,6 @@ class GenerationReport(NamedTuple):
 
     model: str
     variant: str
-    mode: str
     architecture: str
     context: int
     slots: int
@@ -237,7 +235,6 @@ class Generator:
         return GenerationReport(
             self._label,
             self._variant,
-            "exact",
             self.definition.architecture,
             self._decoder.context,
             self._decoder.slots,

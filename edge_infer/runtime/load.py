@@ -1,4 +1,4 @@
-"""Public `load`: begins the start of the engine, then imports the rest of the package."""
+"""Public `load`: starts the engine, then imports the rest of the package."""
 
 from __future__ import annotations
 

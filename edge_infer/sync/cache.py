@@ -1,4 +1,4 @@
-"""Models of stores in the user's cache folder: for who names an address and no folder."""
+"""Models of stores in the user's cache folder: for callers that name an address and no folder."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PIECE = 2**16
 _CONNECT_TIMEOUT_S = 10.0
 _MAX_REDIRECTS = 3
+_NEW_STORE = "check the address; a new store: edge-infer store keys init STORE, then edge-infer publish BUNDLE STORE"
 #: The environment's variable with the other hosts, `HOST` or `HOST:PORT`, that redirects of a store may lead to.
 _HOSTS = "EDGE_INFER_REDIRECT_HOSTS"
 #: A server that sends nothing for so long has stalled.
@@ -71,9 +72,7 @@ class _Folder:
                 while piece := file.read(_PIECE):
                     yield piece
         except FileNotFoundError as error:
-            raise FetchError(
-                f"The store `{self.location}` has no `{path}`", hint="edge-infer publish BUNDLE STORE", status=404
-            ) from error
+            raise FetchError(f"The store `{self.location}` has no `{path}`", hint=_NEW_STORE, status=404) from error
         except OSError as error:
             raise FetchError(f"`{path}` in `{self.location}` cannot be read: {error}", status=0) from error
 

@@ -1,4 +1,4 @@
-"""Runs what proves a chain: the vectors of each step's own bundle, then those of the chain."""
+"""Run what proves a chain: the vectors of each step's own bundle, then those of the chain."""
 
 from __future__ import annotations
 

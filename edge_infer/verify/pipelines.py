@@ -1,4 +1,4 @@
-"""Runs the vectors of a bundle's pipeline: the steps once in each Python, the answers on each engine."""
+"""Run the vectors of a bundle's pipeline: the steps once in each Python, the answers on each engine."""
 
 from __future__ import annotations
 

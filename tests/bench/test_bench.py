@@ -187,25 +187,6 @@ def test_figures_of_another_machine_are_shown_and_judge_nothing(
     assert "another machine" in done.stderr
 
 
-def test_rows_of_other_devices_stand_in_the_same_table_and_emulated_ones_are_marked(
-    tmp_path: Path, model: Path, measured: dict[str, Any]
-) -> None:
-    for name, is_emulated in (("pi4", False), ("qemu", True)):
-        place = {"processor": f"Cortex-{name}", "features": [], "cpus": 4, "is_emulated": is_emulated}
-        (tmp_path / f"{name}.json").write_text(json.dumps({**measured, "machine": place}))
-    beside = ["--beside", str(tmp_path / "pi4.json"), "--beside", str(tmp_path / "qemu.json")]
-    command = [str(model), "--rounds", "1", "--seconds", "0.02", "--threads", "1", *beside]
-
-    shown, document = bench(*command), json.loads(bench(*command, "--json").stdout)
-
-    assert shown.exit_code == 0
-    words = " ".join(shown.stdout.split())
-    assert "Cortex-pi4" in words
-    assert words.count("not a speed") == len(measured["rows"])
-    assert [one["machine"]["is_emulated"] for one in (document, *document["beside"])] == [False, False, True]
-    assert len(document["beside"][0]["rows"]) == len(measured["rows"])
-
-
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[1]", b"{" * 5000, b'{"format": 2}', b'{"format": 1, "machine": {}, "rows": [{}]}']
 )

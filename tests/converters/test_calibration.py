@@ -12,13 +12,8 @@ from edge_infer.errors import ConversionError, InputError
 from edge_infer.formats import safetensors
 from edge_infer.tensors.picked import PickedTensor
 from edge_infer_converters.data import golden
-from edge_infer_converters.data.calibration import (
-    RANDOM_CALLS,
-    CalibrationSet,
-    random_set,
-    random_set_that_runs,
-    read_set,
-)
+from edge_infer_converters.data.calibration import CalibrationSet, read_set
+from edge_infer_converters.data.random_inputs import RANDOM_CALLS, random_set, random_set_that_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

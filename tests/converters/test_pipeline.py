@@ -33,7 +33,7 @@ from tests.support.converters.reporter import Told
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer_converters.writers.tflite.lowering import Node
+    from edge_infer_converters.writers.tflite.node import Node
     from tests.support.model_files import WriteModel
 
 

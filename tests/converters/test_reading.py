@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edge_infer_converters.data.calibration import random_set, read_set
+from edge_infer_converters.data.calibration import read_set
+from edge_infer_converters.data.random_inputs import random_set
 from edge_infer_converters.engine import fast_session
 from edge_infer_converters.sources.factory import open_source
 from tests.support import zoo

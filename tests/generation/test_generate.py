@@ -208,17 +208,6 @@ def test_the_asynchronous_twin_loads_the_same(
     assert started
 
 
-def test_there_is_one_mode(bundle: Path) -> None:
-    with edge_infer.generate(bundle, mode="exact") as generator:
-        assert generator.report().mode == "exact"
-    with pytest.raises(UnsupportedError, match="no engine was measured faster"):
-        edge_infer.generate(bundle, mode="fast")
-    with pytest.raises(UnsupportedError, match="no engine was measured faster"):
-        asyncio.run(edge_infer.generate_async(bundle, mode="fast"))
-    with pytest.raises(InputError, match="`mode` is 'quick', expected `exact`"):
-        edge_infer.generate(bundle, mode="quick")
-
-
 def test_what_is_wrong_with_a_bundle_is_said(bundle: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(bundle, tmp_path / "copy.bundle")
     for fields, error, message in (

@@ -14,7 +14,7 @@ TUNE = "(source, *, device='auto', backend=None, variant=None, threads=None, max
 ENCODE = "add_special_tokens=True, truncation='file', padding='file', offsets=False, overflow=False"
 STREAM = "(self, prompt, *, tools=None, template_values=None, **options)"
 SIGNATURES = {
-    "generate": "(bundle, *, variant=None, slots=1, context=None, threads=None, mode='exact')",
+    "generate": "(bundle, *, variant=None, slots=1, context=None, threads=None)",
     "Generator.stream": STREAM,
     "Generator.complete": "(self, prompt, **options)",
     "Generator.chat": "(self, messages, **options)",

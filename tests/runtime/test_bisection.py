@@ -217,7 +217,7 @@ def test_an_int8_variant_is_mapped_to_the_names_of_the_float_one(tmp_path: Path,
 
 
 def test_int8_values_are_found_by_what_they_are_computed_from(tmp_path: Path) -> None:
-    from edge_infer_converters.data.calibration import random_set
+    from edge_infer_converters.data.random_inputs import random_set
     from edge_infer_converters.passes.int8_static import to_int8
     from edge_infer_converters.sources import onnx as source
 

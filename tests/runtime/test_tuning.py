@@ -334,7 +334,7 @@ def test_figures_of_an_engine_that_is_gone_do_not_count(bundle: Path, cache: Pat
 
 
 def test_the_command_prints_the_best_way_and_where_it_is_remembered(bundle: Path) -> None:
-    done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time", "0.05", "--threads", "1", "--json"])
+    done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time-s", "0.05", "--threads", "1", "--json"])
 
     said = json.loads(done.stdout)
     assert said["best"]["variant"] in ("onnx/fp32", "onnx/mixed")
@@ -344,7 +344,7 @@ def test_the_command_prints_the_best_way_and_where_it_is_remembered(bundle: Path
 
 
 def test_the_command_fails_where_nothing_that_it_measured_gives_the_golden_outputs(bundle: Path) -> None:
-    done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time", "0.05", "--variant", "onnx/int8"])
+    done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time-s", "0.05", "--variant", "onnx/int8"])
 
     assert done.exit_code == 1
     assert "gives its golden outputs" in done.stderr
@@ -352,7 +352,7 @@ def test_the_command_fails_where_nothing_that_it_measured_gives_the_golden_outpu
 
 
 def test_the_commands_table_puts_the_fastest_first_and_shows_ratios_to_it(bundle: Path) -> None:
-    done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time", "0.05", "--threads", "1", "--no-save"])
+    done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time-s", "0.05", "--threads", "1", "--no-save"])
 
     lines = done.stdout.splitlines()
     assert lines[0].split()[:4] == ["VARIANT", "ENGINE", "DEVICE", "THREADS"]

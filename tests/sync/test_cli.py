@@ -25,7 +25,7 @@ def test_publish_pull_roll_back_and_verify(tmp_path: Path) -> None:
     typed(tmp_path, "store", "keys", "init", "store", "--keys", "keys")
     write_version(tmp_path / "one", 1)
     write_version(tmp_path / "two", 2)
-    typed(tmp_path, "publish", "one", "store", "--keys", "keys", "--version", "spring")
+    typed(tmp_path, "publish", "one", "store", "--keys", "keys", "--model-version", "spring")
 
     pulled = typed(tmp_path, "pull", "store/linear", "--into", "device")
 
@@ -86,6 +86,6 @@ def test_a_roll_out_in_steps_and_new_keys(tmp_path: Path) -> None:
     assert "not a name for a device" in typed(tmp_path, *pull[:-2], "../x", code=1).stderr
     both = typed(tmp_path, "watch", "store/linear", "--into", "device", "--server", "http://x", "--no-server", code=2)
     assert "exclude each other" in both.stderr
-    often = typed(tmp_path, "watch", "store/linear", "--into", "device", "--interval", "0", code=2)
-    assert "'--interval': 0.0 is not in the range" in often.stderr
+    often = typed(tmp_path, "watch", "store/linear", "--into", "device", "--interval-s", "0", code=2)
+    assert "'--interval-s': 0.0 is not in the range" in often.stderr
     assert "Freed" in typed(tmp_path, "store", "gc", "store").stderr

@@ -97,7 +97,7 @@ def test_a_watch_that_is_terminated_at_any_request_of_its_pull_ends_the_pull_fir
         publisher.publish(at)
         host.asked.clear()
         is_ready.clear()
-        arguments = (f"{host.url}/linear", "--into", str(device.folder), "--no-server", "--interval", "3600")
+        arguments = (f"{host.url}/linear", "--into", str(device.folder), "--no-server", "--interval-s", "3600")
         running[at] = started(supervisor, "watch", *arguments)
         is_ready.set()
 
@@ -116,7 +116,7 @@ def test_a_watched_folder_that_is_terminated_again_and_again_has_whole_versions_
     drop = DropFolder(tmp_path / "drop")
     for version in range(1, 6):
         write_version(drop.folder / "incoming" / str(version), version)
-        process = started(supervisor, "device", "watch-folder", str(drop.folder), "--interval", "0.01")
+        process = started(supervisor, "device", "watch-folder", str(drop.folder), "--interval-s", "0.01")
         terminate(process)
 
         assert ended(process, supervisor) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_infer.errors import EdgeInferError
-from edge_infer_converters.data.calibration import random_set_that_runs
+from edge_infer_converters.data.random_inputs import random_set_that_runs
 from edge_infer_converters.sources.tflite import load
 from tests.support import real_models
 from tests.support.converters.engines import near, run_onnx

@@ -1,4 +1,4 @@
-"""Convert a model, or say what would come of it: find out what kind it is, and hand it to what converts that."""
+"""Convert a model, or forecast that: find out what kind it is, and hand it to the run for that kind."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ class _Weights:
         detail = f"{made.nbytes / 1e6:.1f} MB, weights {_decibels(sqnr_db)}"
         if found is not None:
             detail += f", perplexity {found.perplexity:.4g} ({found.loss:+.2%}, divergence {found.divergence:.2g})"
-        self._reporter.talk(step("Converted", f"{variant.id:<12}", detail))
+        self._reporter.talk(step("Converted", f"{variant.id:<13}", detail))
         return made
 
     def _searched(self, most: float) -> dict[str, Encoding]:

@@ -114,7 +114,7 @@ def convert(
             made += [decoder, encoder]
             generate["encoders"][decoder.variant.id] = encoder.variant.id
             size = (decoder.nbytes + encoder.nbytes) / 1e6
-            reporter.talk(step("Converted", f"{decoder.variant.id:<12}", f"{size:.1f} MB with its encoder"))
+            reporter.talk(step("Converted", f"{decoder.variant.id:<13}", f"{size:.1f} MB with its encoder"))
         # Decoders first: `load` takes one of them.
         made.sort(key=lambda one: one.variant.id not in generate["encoders"])
         model = (checked_name(name, folder.resolve().name), checked_version(version))

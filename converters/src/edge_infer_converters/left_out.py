@@ -1,4 +1,4 @@
-"""What a conversion leaves out: the variants that cannot be made, each with its reason."""
+"""The variants that a conversion cannot make, each with its reason."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from edge_infer.errors import ConversionError
 from edge_infer.monitor.making import LEAST_ROWS
 from edge_infer.tasks.registry import get_task
 from edge_infer_converters.data import raw
-from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set, rows_of
+from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, read_set
+from edge_infer_converters.data.random_inputs import random_set_that_runs, rows_of
 from edge_infer_converters.measure.cost_model import multiplies_of
 from edge_infer_converters.passes.graphs import without_weights
 from edge_infer_converters.report.reporter import step

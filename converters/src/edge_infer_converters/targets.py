@@ -26,9 +26,8 @@ class Target(NamedTuple):
 
 
 #: In the page, the wasm engine takes int8 or fp32 and WebGPU fp16, all of them ONNX; a compiled model needs no engine,
-#: there and on devices. A Raspberry Pi computes half
-#: precision by way of float32, so fp16 only saves bytes there; a GPU gains nothing by the int8 of CPUs. A
-#: microcontroller has no float unit worth the name, and its interpreter reads TFLite.
+#: there and on devices. A Raspberry Pi computes half precision by way of float32: fp16 only saves bytes there. A GPU
+#: gains nothing by the int8 of CPUs. A microcontroller has no float unit worth the name, and reads TFLite.
 TARGETS = {
     "any": Target(
         ("onnx", "tflite", "compiled"),

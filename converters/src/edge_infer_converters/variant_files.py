@@ -130,7 +130,7 @@ class VariantFiles:
             if encoded.compiled is not None:
                 self.compiled[plan.id] = encoded.compiled
             note = f", {encoded.note}" if encoded.note else ""
-            self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{nbytes / 1000:.1f} kB{note}"))
+            self._reporter.talk(step("Converted", f"{plan.id:<13}", f"{nbytes / 1000:.1f} kB{note}"))
             del encoded  # the next variant needs the memory
         if self._recipe.measures_layers:
             self._measure_layers(cleaned, [variant.id for variant, _ in made])

@@ -1,4 +1,4 @@
-"""Runs a graph: its nodes in their order, each by the function of its operator."""
+"""Run a graph: its nodes in their order, each by the function of its operator."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class TextSession(Session):
     def report(self) -> Report:
         """Tell what runs."""
         found = self.generator.report()
-        return Report(found.model, found.variant, "generation", "", "cpu", "cpu", (), 0, (), f"mode {found.mode}", ())
+        return Report(found.model, found.variant, "generation", "", "cpu", "cpu", (), 0, (), "it generates text", ())
 
 
 def load_text_model(

@@ -1,4 +1,4 @@
-"""Ledger: what became of each request, entered once: in its model's statistics, for a tracer, and by code."""
+"""Record what became of each request, once: in its model's statistics, for a tracer, and by code."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def described(bundle: Bundle) -> dict[str, Any]:
             "format": variant.format,
             "precision": variant.precision,
             "file": variant.file,
-            "size": sum(manifest.files[path].size for path in (variant.file, *variant.external)),
+            "size": manifest.size_of(variant),
         }
         for variant in manifest.variants
     ]

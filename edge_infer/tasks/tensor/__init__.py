@@ -1,1 +1,1 @@
-"""Steps of plain tensors: constants and quantization."""
+"""Steps of plain tensors."""

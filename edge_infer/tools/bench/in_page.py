@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import EdgeInferError
 from edge_infer.formats.safetensors import write_examples
 from edge_infer.platform.fetch import is_url
-from edge_infer.tools.bench.native import Failure, size_of
-from edge_infer.tools.bench.rows import Round, make_row
+from edge_infer.tools.bench.native import Failure, rows_of
+from edge_infer.tools.bench.rows import Round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,9 +116,4 @@ def measure_in_page(
                     except EdgeInferError as error:
                         failed[place] = Failure(way.variant.id, way.backend, error.message)
                 progress()
-    rows = [
-        make_row(way.variant.id, way.backend, size_of(bundle, way), measured[place])
-        for place, way in enumerate(ways)
-        if place not in failed
-    ]
-    return rows, list(failed.values())
+    return rows_of(bundle, ways, measured, failed)

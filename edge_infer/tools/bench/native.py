@@ -17,7 +17,7 @@ from edge_infer.formats.safetensors import write_examples
 from edge_infer.tools.bench.rows import Round, make_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.formats.safetensors import Example
@@ -67,17 +67,19 @@ def measure_native(
                 except EdgeInferError as error:
                     failed[place] = Failure(way.variant.id, way.backend, error.message)
             progress()
+    return rows_of(bundle, ways, measured, failed)
+
+
+def rows_of(
+    bundle: Bundle, ways: Sequence[Choice], measured: Sequence[Sequence[Round]], failed: Mapping[int, Failure]
+) -> tuple[list[Row], list[Failure]]:
+    """Put the rounds of each way together, but for the ways that failed."""
     rows = [
-        make_row(way.variant.id, way.backend, size_of(bundle, way), measured[place])
+        make_row(way.variant.id, way.backend, bundle.manifest.size_of(way.variant), measured[place])
         for place, way in enumerate(ways)
         if place not in failed
     ]
     return rows, list(failed.values())
-
-
-def size_of(bundle: Bundle, way: Choice) -> int:
-    """Return the bytes of a variant's files."""
-    return sum(bundle.manifest.files[path].size for path in (way.variant.file, *way.variant.external))
 
 
 def _run(bundle: Bundle, way: Choice, seconds: float, pin: Sequence[int], given: Sequence[Example]) -> Round:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from edge_infer.errors import BackendUnavailable
 from edge_infer.platform.posix import is_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, BrowserContext, BrowserType
+    from playwright.sync_api import Browser
 
-_Running = TypeVar("_Running", "Browser", "BrowserContext")
 _NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "chromium-headless-shell")
-# Without a network, Chromium's own services keep calling home, dozens of connections at a time.
-_QUIET = (
+#: Without a network, Chromium's own services keep calling home, dozens of connections at a time.
+QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-quic",
@@ -56,31 +54,6 @@ def chromium(*flags: str) -> Iterator[Browser]:
     Raises:
         BackendUnavailable: Playwright or Chromium is not installed, or Chromium does not start.
     """
-    with _started(lambda kind, path, switches: kind.launch(executable_path=path, args=switches), flags) as browser:
-        yield browser
-
-
-@contextmanager
-def chromium_with_profile(folder: Path, *flags: str) -> Iterator[BrowserContext]:
-    """Run a headless Chromium as users have it: with a profile, and so with caches of files and of compiled code.
-
-    Args:
-        folder: Where the profile lies.
-        *flags: More command-line switches.
-
-    Raises:
-        BackendUnavailable: Playwright or Chromium is not installed, or Chromium does not start.
-    """
-
-    def launch(kind: BrowserType, path: str, switches: list[str]) -> BrowserContext:
-        return kind.launch_persistent_context(folder, executable_path=path, args=switches)
-
-    with _started(launch, flags) as context:
-        yield context
-
-
-@contextmanager
-def _started(launch: Callable[[BrowserType, str, list[str]], _Running], flags: tuple[str, ...]) -> Iterator[_Running]:
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
@@ -92,12 +65,12 @@ def _started(launch: Callable[[BrowserType, str, list[str]], _Running], flags: t
     sandbox: tuple[str, ...] = ("--no-sandbox",) if is_root() else ()
     with sync_playwright() as playwright:
         try:
-            running = launch(playwright.chromium, path, [*_QUIET, *sandbox, *flags])
+            browser = playwright.chromium.launch(executable_path=path, args=[*QUIET, *sandbox, *flags])
         except Error as error:
             raise BackendUnavailable(
                 f"Chromium at `{path}` does not start: {error.message.splitlines()[0]}", hint=f"try `{path} --headless`"
             ) from error
         try:
-            yield running
+            yield browser
         finally:
-            running.close()
+            browser.close()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: How much a finding matters: nothing to do, good to know, costs speed or safety, does not work.
-LEVELS = ("ok", "note", "warning", "problem")
-
 
 class Finding(NamedTuple):
     """The answer of one check.
 
     Attributes:
         check: What was looked at, as `engine.onnxruntime` or `cpu.threads`: the part before the dot groups the table.
-        level: One of `LEVELS`.
+        level: `ok`, `note` (good to know), `warning` (costs speed or safety) or `problem` (does not work).
         what: What was found, a sentence without a full stop.
         hint: What to type or change; empty where nothing is to be done.
     """

@@ -117,11 +117,11 @@ class Workplace:
         self._send(bundle, variant, examples)
         wishes = {"rounds": rounds, "seconds": seconds, "threads": threads}
         answer = self._program("measure", wishes, timeout_s=rounds * (_ROUND_S + 3 * seconds))
-        nbytes = sum(bundle.manifest.files[path].size for path in (variant.file, *variant.external))
         try:
             found = json.loads(answer)
             measured = [Round(**{**one, "times_ms": tuple(one["times_ms"])}) for one in found["rounds"]]
-            return make_row(variant.id, engine_of(variant), nbytes, measured), dict(found["machine"])
+            row = make_row(variant.id, engine_of(variant), bundle.manifest.size_of(variant), measured)
+            return row, dict(found["machine"])
         except (ValueError, TypeError, KeyError, ArithmeticError, LookupError, RecursionError) as error:
             raise ExecutionError(
                 f"`{self.destination}` was asked for times and says `{answer[:80].decode('utf-8', 'replace').strip()}`"

@@ -367,11 +367,7 @@ export class LiteRtCall {
 
   /** Run on the inputs in the shared buffer, and put the outputs there. */
   cross() {
-    const { staged } = this;
-    if (!staged) throw new InferError("The call shares no buffer", "input_error");
-    staged.read();
-    this.run();
-    staged.write();
+    StagedBuffer.cross(this);
   }
 
   /** Give the buffers back. A second call does nothing. */

@@ -1,5 +1,7 @@
 /** A buffer that Python and an engine share, so that a run crosses between the languages once, not once per tensor. */
 
+import { InferError } from "../errors.js";
+
 /** @typedef {{data: Uint8Array, release: () => void}} Shared */
 /** @typedef {{getBuffer: (type: "u8") => Shared}} Shareable A Python buffer, as Pyodide shows it. */
 /** @typedef {{shared: Uint8Array, own: Uint8Array}} Part */
@@ -15,6 +17,19 @@ export class StagedBuffer {
     this.buffer = buffer;
     this.own = { inputs, outputs };
     this.share();
+  }
+
+  /**
+   * Run a call on the inputs in its shared buffer, and put the outputs there.
+   *
+   * @param {{staged?: StagedBuffer, run: () => unknown}} call
+   */
+  static cross(call) {
+    const { staged } = call;
+    if (!staged) throw new InferError("The call shares no buffer", "input_error");
+    staged.read();
+    call.run();
+    staged.write();
   }
 
   share() {

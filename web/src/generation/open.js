@@ -21,7 +21,6 @@ import { TextModel } from "./text-model.js";
  * @typedef {object} Facts What runs.
  * @property {string} model The bundle's name and the first digits of its revision.
  * @property {string} variant
- * @property {"exact"} mode The same tokens in every place.
  * @property {string} architecture The model's family.
  * @property {number} context Tokens of prompt and answer together.
  * @property {boolean} hasTemplate Whether it takes conversations.
@@ -95,7 +94,6 @@ export async function openTextModel({ url, root, variant: wanted, context, threa
     facts: {
       model: label,
       variant: variant.id,
-      mode: "exact",
       architecture: definition.architecture,
       context: longest,
       hasTemplate: text !== null,

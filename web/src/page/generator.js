@@ -28,7 +28,6 @@ import { hasWorkers } from "./start-worker.js";
  * @property {number} [context] Tokens of prompt and answer together; the model's own unless given, at most 4096.
  * @property {number} [threads] Threads that compute; as many as are faster just now unless given, where the page is cross-origin
  *   isolated, up to 4. The number changes no token.
- * @property {"exact"} [mode] The only one: the same tokens in every place. Engines were measured slower, so that there is no `fast`.
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie; that of this module unless given.
  * @property {import("../fetch/download.js").OnProgress} [onProgress] Told how far the download has come.
  * @property {AbortSignal} [signal] Gives up the load; what has arrived until then is kept.
@@ -40,14 +39,9 @@ import { hasWorkers } from "./start-worker.js";
  * @param {string} url
  * @param {GeneratorOptions & {root: string}} options
  * @returns {Promise<Generator>}
- * @throws {InferError} The bundle is missing or wrong, or generates no text; there is no such mode.
+ * @throws {InferError} The bundle is missing or wrong, or generates no text.
  */
-export async function openGenerator(url, { variant, context, threads, mode = "exact", root, onProgress, signal, keep = true, apiKey }) {
-  if (mode !== "exact") {
-    throw new InferError(`There is no mode \`${mode}\`: the kernels of \`exact\` compute, and no engine was measured faster`, "unsupported", {
-      hint: "leave `mode` out",
-    });
-  }
+export async function openGenerator(url, { variant, context, threads, root, onProgress, signal, keep = true, apiKey }) {
   const isAlone = !hasWorkers();
   /** @type {Client} */
   const client = isAlone

@@ -11,16 +11,12 @@ import { hasWorkers } from "./start-worker.js";
 /** @typedef {{task: string, labels: readonly string[], report: () => SequenceFacts & {thread: "worker" | "own"}, dispose: () => Promise<void>}} Parts */
 /** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts} SequencePipeline */
 
-const SPEECH = "automatic-speech-recognition";
 /** By task of texts, what transformers calls the answer. @type {Record<string, string>} */
 const TEXTS = { "text2text-generation": "generated_text", summarization: "summary_text", translation: "translation_text" };
 const TAKEN = ["apiKey", "keep", "onProgress", "root", "selfTest", "signal", "threads", "variant"];
 const HEARING = ["language", "task", "return_timestamps", "sampling_rate", "signal"];
 const READING = ["max_tokens", "signal"];
 const MOST_TOKENS = 1_000_000;
-
-/** The tasks that such a model may be for. */
-export const SEQUENCE_TASKS = [SPEECH, ...Object.keys(TEXTS)];
 
 /**
  * @param {string} url

@@ -20,8 +20,9 @@ from edge_infer.tasks.prepared_steps import PreparedSteps
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.sources.found import LABELS_NAME
 from edge_infer_converters.data.annotations import find_annotations, read_annotations
-from edge_infer_converters.data.calibration import RANDOM_CALLS, CalibrationSet
+from edge_infer_converters.data.calibration import CalibrationSet
 from edge_infer_converters.data.detections import DETECTION_TASKS, LEAST_SCORE, Detections
+from edge_infer_converters.data.random_inputs import RANDOM_CALLS
 from edge_infer_converters.data.sentences import SENTENCES
 
 if TYPE_CHECKING:

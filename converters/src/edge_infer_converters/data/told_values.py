@@ -1,4 +1,4 @@
-"""What a random input holds by its name: the length of another one, or a setting of a model that generates."""
+"""Inputs whose values their names tell, so that none are drawn: lengths of other inputs, settings of generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure how far a source is from itself: no variant must be nearer to the source than that.
+"""Measure a source's own error: no variant is asked to be nearer to the source than that.
 
 Two ways to ask: the inputs move by one rounding, and the engine optimises the model as its users' engines do.
 """

@@ -123,7 +123,7 @@ class Bench:
             figures = f"{decibels(quality.parity.sqnr_db)} on {quality.engine}"
             if quality.vectors is not None:
                 figures += f"; {quality.vectors}"
-            self._reporter.talk(step("Measured", f"{variant.id:<12}", figures))
+            self._reporter.talk(step("Measured", f"{variant.id:<13}", figures))
             measured.append(ConvertedVariant(variant, nbytes, quality, True))
         return self._timed(measured), failed
 
@@ -165,6 +165,6 @@ class Bench:
             self._reporter.warn(
                 f"{variant.id} loses {found.gap_db:.1f} dB by saturation on x86 CPUs without VNNI, such as this one, "
                 "where an engine does not run it in precise mode",
-                "--precision int8-reduced is right there too",
+                "--precision int8-reduced keeps its numbers there",
             )
         return found

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.errors import InputError
+from edge_infer_converters.sources.options import unknown_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +33,7 @@ def bind_inputs(model: onnx.ModelProto, bindings: Mapping[str, Any]) -> onnx.Mod
     inputs = {value.name: value for value in bound.graph.input}
     for name, given in bindings.items():
         if name not in inputs:
-            raise InputError(
-                f"The model has no input `{name}`; it has {listed(list(inputs))}",
-                hint=did_you_mean(name, list(inputs)),
-                allowed=list(inputs),
-            )
+            raise unknown_input(name, list(inputs))
         bound.graph.initializer.append(constant_of(inputs[name], np.asarray(given)))
         bound.graph.input.remove(inputs[name])
     if not bound.graph.input:

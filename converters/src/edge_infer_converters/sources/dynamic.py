@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge_infer.errors import ConversionError, InputError, did_you_mean, listed
+from edge_infer.errors import ConversionError, InputError, listed
 from edge_infer.parity.comparison import INTEGER_GOOD_SQNR_DB
 from edge_infer.tensors.tensor import TensorSpec
-from edge_infer_converters.data.calibration import random_set_that_runs
+from edge_infer_converters.data.random_inputs import random_set_that_runs
 from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.engine import first_line
-from edge_infer_converters.sources.options import BATCH
+from edge_infer_converters.sources.options import BATCH, unknown_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,9 +121,7 @@ def _by_symbol(axes: Axes) -> dict[str, dict[str, int]]:
 def _input(name: str, axis: int, inputs: Sequence[TensorSpec]) -> TensorSpec:
     names = [spec.name for spec in inputs]
     if name not in names:
-        raise InputError(
-            f"The model has no input `{name}`; it has {listed(names)}", hint=did_you_mean(name, names), allowed=names
-        )
+        raise unknown_input(name, names)
     spec = inputs[names.index(name)]
     if axis >= len(spec.shape):
         raise InputError(

@@ -54,6 +54,13 @@ class SourceOptions(NamedTuple):
     dynamic: tuple[Dynamic, ...] = ()
 
 
+def unknown_input(name: str, names: list[str]) -> InputError:
+    """Return the error for an option that names an input which the model does not have."""
+    return InputError(
+        f"The model has no input `{name}`; it has {listed(names)}", hint=did_you_mean(name, names), allowed=names
+    )
+
+
 def parse_shapes(given: Sequence[str]) -> dict[str, Shape]:
     """Read shapes as the command line has them.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.data.calibration import random_set_that_runs
+from edge_infer_converters.data.random_inputs import random_set_that_runs
 from edge_infer_converters.engine import first_line
 from edge_infer_converters.passes.sessions import session_of
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.errors import InputError
 from edge_infer_converters.passes.graphs import drop_stored_shapes
+from edge_infer_converters.sources.options import unknown_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +38,7 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> onnx.Mode
     sizes: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
         if name not in inputs:
-            raise InputError(
-                f"The model has no input `{name}`; it has {listed(list(inputs))}",
-                hint=did_you_mean(name, list(inputs)),
-                allowed=list(inputs),
-            )
+            raise unknown_input(name, list(inputs))
         _fix_input(inputs[name], shape, sizes)
     for value in (*inputs.values(), *fixed.graph.output):
         for dim in value.type.tensor_type.shape.dim:

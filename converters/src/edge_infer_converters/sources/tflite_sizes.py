@@ -18,11 +18,11 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from onnx import helper, numpy_helper
 
-from edge_infer.errors import ConversionError, InputError, UnsupportedModel, UnsupportedOperator, did_you_mean, listed
+from edge_infer.errors import ConversionError, InputError, UnsupportedModel, UnsupportedOperator
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.sources.bindings import constant_of
 from edge_infer_converters.sources.dynamic import axes_of
-from edge_infer_converters.sources.options import BATCH
+from edge_infer_converters.sources.options import BATCH, unknown_input
 from edge_infer_converters.writers.tflite import reading
 from edge_infer_converters.writers.tflite.flatbuffer import numbered
 from edge_infer_converters.writers.tflite.graph import dimensions
@@ -123,9 +123,7 @@ def _bind(graph: Graph, options: SourceOptions) -> None:
 def _input(graph: Graph, name: str) -> Tensor:
     names = [tensor.name for tensor in graph.inputs]
     if name not in names:
-        raise InputError(
-            f"The model has no input `{name}`; it has {listed(names)}", hint=did_you_mean(name, names), allowed=names
-        )
+        raise unknown_input(name, names)
     return graph.inputs[names.index(name)]
 
 

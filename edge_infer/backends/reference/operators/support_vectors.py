@@ -1,4 +1,4 @@
-"""Support vector machines: classes that every two vote for, and their probabilities."""
+"""Support vector machines: a vote between every two classes, and probabilities."""
 
 from __future__ import annotations
 

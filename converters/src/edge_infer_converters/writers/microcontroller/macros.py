@@ -1,4 +1,4 @@
-"""Write the macros of a file of C out: who reads a model's kernels sees loops, not their parts."""
+"""Write out the macros of a C file, so that readers of a model's kernels see loops."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.writers.tflite.graph import Tensor
-from edge_infer_converters.writers.tflite.lowering import reshape
+from edge_infer_converters.writers.tflite.node import reshape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edge_infer_converters.writers.tflite.lowering import Node
+    from edge_infer_converters.writers.tflite.node import Node
 
     Operand = Tensor | float
 

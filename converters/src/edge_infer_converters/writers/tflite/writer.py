@@ -19,13 +19,15 @@ from edge_infer_converters.passes.quantized_operators import has_quantizers, to_
 from edge_infer_converters.passes.quantized_weights import store_quantized_weights
 from edge_infer_converters.writers.tflite import flatbuffer, metadata
 from edge_infer_converters.writers.tflite.decompose import join_gelu, write_out_functions
-from edge_infer_converters.writers.tflite.lowering import BatchDependent, lower
+from edge_infer_converters.writers.tflite.lowering import lower
 from edge_infer_converters.writers.tflite.narrowing import narrow
+from edge_infer_converters.writers.tflite.node import BatchDependent
 from edge_infer_converters.writers.tflite.peephole import tidy
 from edge_infer_converters.writers.tflite.quantize.activations import to_integers
 from edge_infer_converters.writers.tflite.quantize.biases import correct_biases
-from edge_infer_converters.writers.tflite.quantize.carried import to_carried_integers, with_integer_ends
+from edge_infer_converters.writers.tflite.quantize.carried import to_carried_integers
 from edge_infer_converters.writers.tflite.quantize.fast_activations import with_fast_activations
+from edge_infer_converters.writers.tflite.quantize.integer_ends import with_integer_ends
 from edge_infer_converters.writers.tflite.quantize.ranges import measure
 from edge_infer_converters.writers.tflite.quantize.schemes import INT8, INT8X16
 from edge_infer_converters.writers.tflite.quantize.weights import CHOICES, store_weights

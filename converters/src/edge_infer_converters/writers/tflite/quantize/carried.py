@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from edge_infer.errors import ConversionError
-from edge_infer_converters.passes.carried_scales import Scales, key_of
 from edge_infer_converters.writers.tflite.graph import Graph, Operator, Quantization, Tensor
+from edge_infer_converters.writers.tflite.quantize.constants import Constants, coded, codes_of, is_exact
 from edge_infer_converters.writers.tflite.quantize.regions import is_activation
 from edge_infer_converters.writers.tflite.quantize.schemes import INT8
 from edge_infer_converters.writers.tflite.quantize.weights import WEIGHTS
@@ -23,10 +22,12 @@ from edge_infer_converters.writers.tflite.quantize.weights import WEIGHTS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LOWEST, _HIGHEST = INT8.lowest, INT8.highest
+    from edge_infer_converters.passes.carried_scales import Scales
+
 _UNSIGNED_SHIFT = 128
 _REQUANTIZE_VERSION = 2
-_DEQUANTIZE_VERSION = INT8.dequantize_version
+#: That of a DEQUANTIZE whose operand has a scale for each slice.
+_SLICED_VERSION = 5
 #: What of `INT8.moving` gives numbers that it was given, or keeps their order: exact for integers of any scale.
 _EXACT = frozenset(INT8.moving) - {"AVERAGE_POOL_2D", "RESIZE_BILINEAR"}
 #: Those of several values, each of which may have a scale of its own before they come together.
@@ -38,8 +39,6 @@ _AVERAGING = frozenset({"AVERAGE_POOL_2D", "RESIZE_BILINEAR"})
 _ROUNDED_TWICE = 2
 #: A sum of products beyond this might overflow 32 bits.
 _LARGEST_BIAS = INT8.largest_bias
-#: By how much of a step a stored weight may be beside its integer: it was computed in float32 from it.
-_NEAR = 1e-2
 #: Weights of fewer elements are not worth a DEQUANTIZE.
 _MIN_ELEMENTS = 64
 
@@ -62,49 +61,14 @@ def to_carried_integers(graph: Graph, scales: Mapping[str, Scales]) -> Graph:
     return job.made
 
 
-def with_integer_ends(graph: Graph) -> Graph:
-    """Return a copy of a graph whose float inputs and outputs are the integers that are made of them, or they of.
-
-    Raises:
-        ConversionError: One is read, or made, as float.
-    """
-    made = Graph(list(graph.inputs), list(graph.outputs), list(graph.operators))
-    for place, tensor in enumerate(graph.inputs):
-        if not is_activation(tensor):
-            continue
-        readers = [one for one in made.operators if any(tensor is read for read in one.inputs)]
-        if len(readers) != 1 or readers[0].code != "QUANTIZE":
-            raise ConversionError(
-                f"Input `{tensor.name}` is not quantized in the model", hint="--tflite-io float", tensor=tensor.name
-            )
-        readers[0].outputs[0].name = tensor.name
-        made.inputs[place] = readers[0].outputs[0]
-        made.operators.remove(readers[0])
-    for place, tensor in enumerate(graph.outputs):
-        if not is_activation(tensor):
-            continue
-        maker = next(one for one in made.operators if any(tensor is given for given in one.outputs))
-        source = maker.inputs[0]
-        if maker.code != "DEQUANTIZE" or source is None or any(source is one for one in made.inputs):
-            raise ConversionError(
-                f"Output `{tensor.name}` is not quantized in the model", hint="--tflite-io float", tensor=tensor.name
-            )
-        source.name = tensor.name
-        made.outputs[place] = source
-        if not any(tensor is read for one in made.operators for read in one.inputs):
-            made.operators.remove(maker)
-    return made
-
-
 class _Joining:
     def __init__(self, graph: Graph, scales: Mapping[str, Scales]) -> None:
         self.made = Graph(list(graph.inputs), list(graph.outputs))
         self.made.operators = [
             replace(one, inputs=list(one.inputs), outputs=list(one.outputs)) for one in graph.operators
         ]
-        self._scales = scales
+        self._constants = Constants(scales)
         self._integers: dict[int, Tensor] = {}  # of each float that a DEQUANTIZE makes, what it is made of
-        self._codes: dict[int, tuple[np.ndarray, Scales] | None] = {}
 
     # -- signs --
 
@@ -175,7 +139,7 @@ class _Joining:
         if first is None or not is_same or (operator.code in _JOINING and constants):
             return False
         return operator.code not in _COMPARING or all(
-            _is_exact(one, _codes(one, first), first.scales, first.zero_point) for one in constants
+            is_exact(one, codes_of(one, first), first.scales, first.zero_point) for one in constants
         )
 
     def _moved(self, operator: Operator) -> list[Operator]:
@@ -197,7 +161,7 @@ class _Joining:
             return tensor
         if tensor.data is None:
             return self._integers[id(tensor)]
-        return _coded(tensor, _codes(tensor.data, meaning), meaning)
+        return coded(tensor, codes_of(tensor.data, meaning), meaning)
 
     def pull_up(self) -> None:
         """Let what moves floats on their way to integers move the integers."""
@@ -224,7 +188,7 @@ class _Joining:
                 if tensor is None or tensor.dtype != np.float32:
                     inputs.append(tensor)
                 elif tensor.data is not None:
-                    inputs.append(_coded(tensor, _codes(tensor.data, meaning), meaning))
+                    inputs.append(coded(tensor, codes_of(tensor.data, meaning), meaning))
                 else:
                     integer = _like(tensor, "int8", meaning)
                     added.append(_quantize(tensor, integer))
@@ -306,23 +270,11 @@ class _Joining:
             elif tensor.data is None:
                 inputs.append(self._integers[id(tensor)])
             else:
-                stored = self._constant(tensor)
+                stored = self._constants.operand(tensor)
                 if stored is None:
                     return None
                 inputs.append(stored)
         return inputs
-
-    def _constant(self, tensor: Tensor) -> Tensor | None:
-        """Return a constant operand in integers, None where that would change it."""
-        known = self._carried(tensor)
-        if known is not None and len(known[1].values) == 1:
-            meaning = Quantization(known[1].values, int(known[1].zero_points[0]))
-            return _coded(tensor, known[0], meaning)
-        if tensor.data is None or tensor.data.size == 0 or np.unique(tensor.data).size > 1:
-            return None
-        value = float(tensor.data.reshape(-1)[0])
-        meaning = Quantization(np.array([abs(value) / _HIGHEST or 1.0], np.float32), 0)
-        return _coded(tensor, np.full(tensor.shape, np.sign(value) * _HIGHEST), meaning)
 
     def _weighted(self, operator: Operator) -> list[Tensor | None] | None:
         place, axis = WEIGHTS[operator.code]
@@ -332,7 +284,7 @@ class _Joining:
         bias = operator.inputs[bias_place] if len(operator.inputs) > bias_place else None
         if value is None or id(value) not in self._integers or weights is None or weights.data is None:
             return None
-        stored = self._weights(operator.code, weights, axis)
+        stored = self._constants.weights(operator.code, weights, axis)
         integer = self._integers[id(value)]
         if stored is None or stored.quantization is None or integer.quantization is None:
             return None
@@ -350,40 +302,6 @@ class _Joining:
             inputs[bias_place] = Tensor(f"{bias.name}/int32", bias.shape, bias.shape, data.dtype, data, meaning)
         return inputs
 
-    def _weights(self, code: str, weights: Tensor, axis: int) -> Tensor | None:
-        """Return weights in integers around zero, None where they have no scales or another zero."""
-        known = self._carried(weights)
-        if known is None or known[1].zero_points.any():
-            return None
-        scales = known[1].values
-        if len(scales) == 1 and code != "FULLY_CONNECTED":  # convolutions have a scale for each channel
-            scales = np.full(weights.shape[axis], scales[0], np.float32)
-        if len(scales) not in (1, weights.shape[axis]):
-            return None
-        if len(scales) > 1:
-            shape = [-1 if i == axis else 1 for i in range(weights.rank)]
-            if not _is_exact(weights.data, known[0], scales.reshape(shape), 0):
-                return None
-        return _coded(weights, known[0], Quantization(scales, axis=axis))
-
-    def _carried(self, tensor: Tensor) -> tuple[np.ndarray, Scales] | None:
-        """Return the integers of a constant, and their scales; None where it has none of its own."""
-        if id(tensor) not in self._codes:
-            self._codes[id(tensor)] = None if tensor.data is None else self._found(tensor.data)
-        return self._codes[id(tensor)]
-
-    def _found(self, data: np.ndarray) -> tuple[np.ndarray, Scales] | None:
-        scales = self._scales.get(key_of(data))
-        if scales is None:
-            return None
-        for shape in _shapes(data.shape, len(scales.values)):
-            by_slice = scales.values.astype(np.float64).reshape(shape)
-            zero_points = scales.zero_points.reshape(shape)
-            codes = np.rint(data / by_slice) + zero_points
-            if _is_exact(data, codes, by_slice, zero_points) and codes.min() >= _LOWEST and codes.max() <= _HIGHEST:
-                return codes, scales
-        return None
-
     # -- what stays float --
 
     def store_weights(self) -> None:
@@ -396,32 +314,13 @@ class _Joining:
                     continue
                 if id(tensor) not in read:
                     read[id(tensor)] = tensor
-                    known = self._carried(tensor) if tensor.data.size >= _MIN_ELEMENTS else None
-                    if known is not None and len(known[1].values) == 1:
-                        meaning = Quantization(known[1].values, int(known[1].zero_points[0]))
+                    stored = self._constants.stored(tensor) if tensor.data.size >= _MIN_ELEMENTS else None
+                    if stored is not None:
                         target = Tensor(f"{tensor.name}/float", tensor.shape, tensor.shape, tensor.dtype)
-                        added.append(_dequantize(_coded(tensor, known[0], meaning), target))
+                        added.append(_dequantize(stored, target))
                         read[id(tensor)] = target
-                    elif known is not None:
-                        found = self._by_slice(tensor, known)
-                        if found is not None:
-                            added.append(found)
-                            read[id(tensor)] = found.outputs[0]
                 operator.inputs[place] = read[id(tensor)]
         self.made.operators = [*added, *self.made.operators]
-
-    def _by_slice(self, tensor: Tensor, known: tuple[np.ndarray, Scales]) -> Operator | None:
-        codes, scales = known
-        if scales.zero_points.any() or tensor.data is None:
-            return None
-        for axis, size in enumerate(tensor.shape):
-            shape = [-1 if i == axis else 1 for i in range(tensor.rank)]
-            if size == len(scales.values) and _is_exact(tensor.data, codes, scales.values.reshape(shape), 0):
-                target = Tensor(f"{tensor.name}/float", tensor.shape, tensor.shape, tensor.dtype)
-                made = _dequantize(_coded(tensor, codes, Quantization(scales.values, axis=axis)), target)
-                made.version = 5
-                return made
-        return None
 
     def drop_unread(self) -> None:
         """Drop what leads to no output."""
@@ -455,29 +354,6 @@ class _Joining:
             operator.outputs = [others.get(id(one), one) for one in operator.outputs]
 
 
-def _shapes(shape: tuple[int, ...], count: int) -> list[list[int]]:
-    """List the ways in which scales can lie along a constant's axes."""
-    if count == 1:
-        return [[1] * len(shape)]
-    return [[count if i == axis else 1 for i in range(len(shape))] for axis, size in enumerate(shape) if size == count]
-
-
-def _is_exact(data: np.ndarray | None, codes: np.ndarray, scales: np.ndarray, zero_points: np.ndarray | int) -> bool:
-    if data is None:
-        return False
-    return bool((np.abs((codes - zero_points) * scales - data) <= _NEAR * np.abs(scales)).all())
-
-
-def _codes(values: np.ndarray, meaning: Quantization) -> np.ndarray:
-    codes: np.ndarray = np.clip(np.rint(values / meaning.scales[0]) + meaning.zero_point, _LOWEST, _HIGHEST)
-    return codes
-
-
-def _coded(tensor: Tensor, codes: np.ndarray, meaning: Quantization) -> Tensor:
-    data = codes.astype(np.int8)
-    return Tensor(f"{tensor.name}/int8", tensor.shape, tensor.shape, data.dtype, data, meaning)
-
-
 def _like(tensor: Tensor, suffix: str, meaning: Quantization) -> Tensor:
     return replace(tensor, name=f"{tensor.name}/{suffix}", dtype=np.dtype(np.int8), quantization=meaning)
 
@@ -488,7 +364,9 @@ def _quantize(source: Tensor, target: Tensor) -> Operator:
 
 
 def _dequantize(source: Tensor, target: Tensor) -> Operator:
-    return Operator("DEQUANTIZE", [source], [target], schema.DequantizeOptionsT(), _DEQUANTIZE_VERSION)
+    is_sliced = source.quantization is not None and len(source.quantization.scales) > 1
+    version = _SLICED_VERSION if is_sliced else INT8.dequantize_version
+    return Operator("DEQUANTIZE", [source], [target], schema.DequantizeOptionsT(), version)
 
 
 def _version(operator: Operator) -> int:

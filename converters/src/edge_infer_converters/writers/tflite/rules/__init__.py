@@ -24,7 +24,7 @@ from edge_infer_converters.writers.tflite.rules import (
 )
 
 if TYPE_CHECKING:
-    from edge_infer_converters.writers.tflite.lowering import Rule
+    from edge_infer_converters.writers.tflite.node import Rule
 
 RULES: dict[str, Rule] = {
     **convolution.RULES,

@@ -9,11 +9,11 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.writers.tflite.formulas import Formula, broadcast
-from edge_infer_converters.writers.tflite.lowering import Unsupported, reshape
+from edge_infer_converters.writers.tflite.node import Unsupported, reshape
 
 if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.graph import Tensor
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 
 def gemm(node: Node) -> None:

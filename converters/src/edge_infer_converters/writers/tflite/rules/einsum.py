@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from edge_infer_converters.writers.tflite.lowering import Unsupported, reshape, transpose
+from edge_infer_converters.writers.tflite.node import Unsupported, reshape, transpose
 from edge_infer_converters.writers.tflite.rules.dense import batch_matmul, fully_connected
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from edge_infer_converters.writers.tflite.graph import Tensor
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 
 class _Term(NamedTuple):

@@ -9,13 +9,13 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.writers.tflite.formulas import Formula, broadcast
 from edge_infer_converters.writers.tflite.graph import Layout, to_channels_last
-from edge_infer_converters.writers.tflite.lowering import Unsupported
+from edge_infer_converters.writers.tflite.node import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edge_infer_converters.writers.tflite.graph import Tensor
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 _UNARY = {
     "Abs": ("ABS", schema.AbsOptionsT),

@@ -10,11 +10,11 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.graph import Layout, Tensor, to_channels_last
-from edge_infer_converters.writers.tflite.lowering import Unsupported
+from edge_infer_converters.writers.tflite.node import Unsupported
 from edge_infer_converters.writers.tflite.rules.elementwise import layout_of
 
 if TYPE_CHECKING:
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 #: Below it nothing is shuffled.
 _LEAST_STEP = 2

@@ -10,7 +10,7 @@ from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.rules.elementwise import common_layout, layout_of, operand
 
 if TYPE_CHECKING:
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 _CODES = {
     "And": "LOGICAL_AND",

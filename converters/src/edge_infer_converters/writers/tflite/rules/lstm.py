@@ -18,7 +18,7 @@ from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.graph import Tensor
 
 if TYPE_CHECKING:
-    from edge_infer_converters.writers.tflite.lowering import Node
+    from edge_infer_converters.writers.tflite.node import Node
 
 # The sigmoid of less than -104 is zero in float32.
 _SHUT = -200.0

@@ -10,12 +10,12 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.graph import Layout
-from edge_infer_converters.writers.tflite.lowering import BatchDependent, Unsupported, reshape
+from edge_infer_converters.writers.tflite.node import BatchDependent, Unsupported, reshape
 from edge_infer_converters.writers.tflite.rules.elementwise import layout_of
 
 if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.graph import Tensor
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 # Before this operator set, Softmax ran over all axes from `axis` on, taken as one.
 _ONE_AXIS_OPSET = 13

@@ -8,7 +8,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.writers.tflite.graph import Layout
-from edge_infer_converters.writers.tflite.lowering import Unsupported
+from edge_infer_converters.writers.tflite.node import Unsupported
 from edge_infer_converters.writers.tflite.windows import (
     Window,
     explicitly_padded,
@@ -21,7 +21,7 @@ from edge_infer_converters.writers.tflite.windows import (
 
 if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.graph import Tensor
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 
 def max_pool(node: Node) -> None:

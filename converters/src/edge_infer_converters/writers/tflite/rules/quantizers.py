@@ -8,11 +8,11 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.writers.tflite.graph import Quantization
-from edge_infer_converters.writers.tflite.lowering import Unsupported
+from edge_infer_converters.writers.tflite.node import Unsupported
 from edge_infer_converters.writers.tflite.rules.elementwise import layout_of
 
 if TYPE_CHECKING:
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 _DEQUANTIZE_VERSION = 2
 

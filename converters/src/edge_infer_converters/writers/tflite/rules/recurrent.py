@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from edge_infer_converters.writers.tflite.formulas import Formula
-from edge_infer_converters.writers.tflite.lowering import Unsupported
+from edge_infer_converters.writers.tflite.node import Unsupported
 from edge_infer_converters.writers.tflite.rules import lstm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edge_infer_converters.writers.tflite.graph import Tensor
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
     # From the input's share of the gates, and h and c before, to h and c; None stands for zeros.
     Step = Callable[["_Cell", Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor | None]]

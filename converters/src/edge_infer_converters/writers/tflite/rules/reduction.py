@@ -9,11 +9,11 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.graph import Layout, Tensor, to_channels_last
-from edge_infer_converters.writers.tflite.lowering import Unsupported
+from edge_infer_converters.writers.tflite.node import Unsupported
 from edge_infer_converters.writers.tflite.rules.elementwise import absolute
 
 if TYPE_CHECKING:
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 _CODES = {
     "ReduceMax": "REDUCE_MAX",

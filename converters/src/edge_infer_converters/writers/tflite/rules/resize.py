@@ -17,13 +17,13 @@ from onnx import helper
 from edge_infer_converters.engine import make_session
 from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.graph import Layout, Tensor, to_channels_last
-from edge_infer_converters.writers.tflite.lowering import Unsupported
+from edge_infer_converters.writers.tflite.node import Unsupported
 from edge_infer_converters.writers.tflite.rules.elementwise import layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 # TFLite's two settings, in the order in which they are tried: (align_corners, half_pixel_centers).
 _SETTINGS = ((False, True), (True, False), (False, False))

@@ -9,10 +9,10 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.graph import Layout, Tensor
-from edge_infer_converters.writers.tflite.lowering import BatchDependent, Unsupported
+from edge_infer_converters.writers.tflite.node import BatchDependent, Unsupported
 
 if TYPE_CHECKING:
-    from edge_infer_converters.writers.tflite.lowering import Node, Rule
+    from edge_infer_converters.writers.tflite.node import Node, Rule
 
 
 def transposed_convolution(node: Node) -> None:

@@ -93,7 +93,7 @@ def test_rounding_one_operand_is_what_the_engine_does() -> None:
     session = RoundingSession(prepare(tower()), products_of(model))
 
     simulated = session.run([call], names)[0]
-    real = run_onnx(to_dynamic_int8(tower()).SerializeToString(), call)
+    real = run_onnx(to_dynamic_int8(tower()).SerializeToString(), call, optimize=True)
     exact = run_onnx(model.SerializeToString(), call)
 
     assert decibels(noise([real], [simulated])) > decibels(noise([exact], [simulated])) + 10
@@ -103,13 +103,13 @@ def test_the_matrix_with_uneven_rows_is_the_one_in_blocks() -> None:
     model = tower()
     data, judged = judge(model, Budget(min_sqnr_db=25))
     everything = to_dynamic_int8(model).SerializeToString()
-    plain = [run_onnx(everything, call) for call in data.calls]
+    plain = [run_onnx(everything, call, optimize=True) for call in data.calls]
 
     found = DynamicSearch(model, data, judged, LogReporter()).run()
 
     assert not judged.judge(plain).is_within, "or there would be nothing to search"
     assert found.blocked == ("matrix_1",)
-    results = [run_onnx(found.data, call) for call in data.calls]
+    results = [run_onnx(found.data, call, optimize=True) for call in data.calls]
     assert judged.judge(results).is_within
 
 

@@ -1,6 +1,6 @@
 """Static int8 of published nets beside Olive, Intel's Neural Compressor and litert-quantizer, with the same samples.
 
-    python benchmarks/int8_peers.py [FOLDER] [--only NAME]... [--quick] [--json]
+    python benchmarks/int8_peers.py [FOLDER] [--only NAME]... [--format FORMAT] [--quick] [--json]
 
 FOLDER holds the nets of `int8_peers_nets.py`; without it `EDGE_INFER_ZOO` names one. The peers are installed once, into
 `.bench/int8_peers` (5 GB, most of it Olive's torch), each in an environment of its own.
@@ -137,12 +137,11 @@ def outputs(model: Path, given: np.ndarray, name: str) -> list[np.ndarray]:
     if model.suffix == ".tflite":
         engine = Interpreter(str(model), num_threads=1)
         engine.allocate_tensors()
-        (place,) = engine.get_input_details()
-        results = []
+        (place,), results = engine.get_input_details(), []
         for one in given:
-            engine.set_tensor(place["index"], one[None])
+            engine.set_tensor(place["index"], _codes(one[None], place))
             engine.invoke()
-            results.append([engine.get_tensor(to["index"]) for to in engine.get_output_details()])
+            results.append([_floats(engine.get_tensor(to["index"]), to) for to in engine.get_output_details()])
         return [np.concatenate(one) for one in zip(*results, strict=True)]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -154,6 +153,21 @@ def outputs(model: Path, given: np.ndarray, name: str) -> list[np.ndarray]:
     return [np.concatenate(one) for one in zip(*found, strict=True)]
 
 
+def _codes(values: np.ndarray, place: dict[str, Any]) -> np.ndarray:
+    """Quantize what a file takes as integers."""
+    if place["dtype"] == np.float32:
+        return values
+    scale, zero = place["quantization"]
+    limits = np.iinfo(place["dtype"])
+    return np.clip(np.rint(values / scale) + zero, limits.min, limits.max).astype(place["dtype"])
+
+
+def _floats(values: np.ndarray, place: dict[str, Any]) -> np.ndarray:
+    """Return what integers that a file gives stand for."""
+    scale, zero = place["quantization"]
+    return values if values.dtype == np.float32 else (values.astype(np.float32) - zero) * np.float32(scale)
+
+
 def decibels(wanted: list[np.ndarray], got: list[np.ndarray]) -> tuple[float, float]:
     """Return the mean and the least SQNR of the outputs."""
     figures = []
@@ -163,7 +177,7 @@ def decibels(wanted: list[np.ndarray], got: list[np.ndarray]) -> tuple[float, fl
     return float(np.mean(figures)), float(min(figures))
 
 
-def measure(nets: list[Net], zoo: Path, photographs: Path, folder: Path) -> list[dict[str, Any]]:
+def measure(nets: list[Net], formats: list[str], zoo: Path, photographs: Path, folder: Path) -> list[dict[str, Any]]:
     """Convert nets by all sides; return a row for each net and format."""
     jobs, made, held_out = [], {}, {}
     for net in nets:
@@ -174,11 +188,11 @@ def measure(nets: list[Net], zoo: Path, photographs: Path, folder: Path) -> list
         source = zoo / net.file
         if source.suffix == ".tflite":
             source = ours(source, folder, "onnx", "fp32", None).file.rename(folder / f"{name}.onnx")
-        for format_, peers in PEERS.items():
+        for format_ in formats:
             base = source if format_ == "onnx" else ours(source, folder, "tflite", "fp32", None).file
             made[name, format_] = ours(source, folder, format_, "int8", calibration)
             held_out[name, format_] = (comparing, net.input, outputs(base, comparing, net.input))
-            jobs += [Job(peer, name, format_, base, calibration) for peer in peers]
+            jobs += [Job(peer, name, format_, base, calibration) for peer in PEERS[format_]]
             print(f"{name}: {format_} by us", file=sys.stderr)
     by_peers = theirs(jobs, folder)
     rows = []
@@ -229,6 +243,8 @@ def totals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for format_, peers in PEERS.items():
         mine = [row for row in rows if row["name"].endswith(f", {format_}")]
+        if not mine:
+            continue
         count, least = sum(row["met"] for row in mine), len(mine) * 5 / 6
         row = {"name": f"all, {format_}", "metric": f"better of {len(mine)}", "ours": count, "peer_name": "the best"}
         found.append(row | {"target": round(least, 1), "met": count >= least})
@@ -249,6 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=os.environ.get("EDGE_INFER_ZOO"))
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
+    parser.add_argument("--format", action="append", choices=list(PEERS), help="default: each")
     parser.add_argument("--quick", action="store_true", help="two nets")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     given = parser.parse_args()
@@ -258,7 +275,7 @@ def main() -> None:
     photographs = next((install("photographs").parents[1] / "lib").glob("python*/site-packages/skimage/data"))
     nets = [net for net in NETS if Path(net.file).stem in wanted]
     with tempfile.TemporaryDirectory() as name:
-        rows = measure(nets, Path(given.folder).resolve(), photographs, Path(name))
+        rows = measure(nets, given.format or list(PEERS), Path(given.folder).resolve(), photographs, Path(name))
     rows += totals(rows)
     if not given.json:
         rows = [{key: value for key, value in row.items() if key != "sides"} for row in rows]

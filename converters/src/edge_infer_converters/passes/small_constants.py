@@ -43,7 +43,7 @@ def halve(graph: onnx.GraphProto, names: Iterable[str], fresh: FreshNames | None
         if tensor is None or tensor.data_type != onnx.TensorProto.FLOAT:
             continue
         values = numpy_helper.to_array(tensor)
-        if values.size < MIN_VALUES or not _fits(values):
+        if not _is_worth_it(values):
             continue
         half = fresh(f"{name}/half")
         tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), half))
@@ -51,6 +51,11 @@ def halve(graph: onnx.GraphProto, names: Iterable[str], fresh: FreshNames | None
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in (*casts, *graph.node)]
     del graph.node[:]
     graph.node.extend(nodes)
+
+
+def after_halving(values: np.ndarray) -> np.ndarray:
+    """Return what `halve` leaves of a float32 tensor's values."""
+    return values.astype(np.float16).astype(np.float32) if _is_worth_it(values) else values
 
 
 def share_scalars(graph: onnx.GraphProto) -> None:
@@ -72,6 +77,10 @@ def share_scalars(graph: onnx.GraphProto) -> None:
         for place, name in enumerate(node.input):
             node.input[place] = renamed.get(name, name)
     drop_unread_tensors(graph)
+
+
+def _is_worth_it(values: np.ndarray) -> bool:
+    return values.size >= MIN_VALUES and _fits(values)
 
 
 def _fits(values: np.ndarray) -> bool:

@@ -44,6 +44,7 @@ from edge_infer.server.metrics.recorder import Ledger
 from edge_infer.server.metrics.tracing import Spans
 from edge_infer.server.responses import Problems, handle_error, handle_http_error
 from edge_infer.server.rest import InferenceRoutes
+from edge_infer.server.router import StrictRouter
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.static.assets import Assets
 from edge_infer.server.static.dashboard import DashboardRoutes
@@ -341,7 +342,16 @@ def create_app(
             engine.close()
 
     routes = Starlette(
-        routes=[
+        middleware=[
+            Middleware(AccessLog),
+            Middleware(ResponseHeaders, isolated=isolated),
+            Middleware(Problems),
+            Middleware(KeyGuard, keys=keys, has_report_token=bool(hosted.token)),
+        ],
+        exception_handlers={EdgeInferError: handle_error, HTTPException: handle_http_error},
+    )
+    routes.router = StrictRouter(
+        [
             *pages.routes(),
             *ModelRoutes(engine.repository, assets).routes(),
             *IndexRoutes(searched, assets, searches).routes(),
@@ -353,13 +363,6 @@ def create_app(
             *DashboardRoutes(engine, streams, assets, keys).routes(),
             *pages.own_routes(),
         ],
-        middleware=[
-            Middleware(AccessLog),
-            Middleware(ResponseHeaders, isolated=isolated),
-            Middleware(Problems),
-            Middleware(KeyGuard, keys=keys, has_report_token=bool(hosted.token)),
-        ],
-        exception_handlers={EdgeInferError: handle_error, HTTPException: handle_http_error},
         lifespan=lifespan,
     )
     routes.state.refusals = context.ledger.refusals

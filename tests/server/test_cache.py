@@ -40,13 +40,13 @@ def test_the_cache_forgets_by_age_and_by_use() -> None:
     cache: ResultCache[None] = ResultCache(2 * ENTRY_BYTES + 10, 5.0, lambda: now[0])
     a, b, c = (cache.key(text, "form") for text in (b"a", b"b", b"c"))
     assert len({a, b, c, cache.key(b"a", "other")}) == 4
-    cache.put(a, (b"1234",), [])
-    cache.put(b, (b"1234",), [])
+    cache.put(a, (b"1234",), ())
+    cache.put(b, (b"1234",), ())
     assert cache.get(a) is not None
-    cache.put(c, (b"1234",), [])
+    cache.put(c, (b"1234",), ())
     assert cache.get(b) is None
     assert cache.get(a) is not None
-    cache.put(b, (b"x" * (ENTRY_BYTES + 11),), [])
+    cache.put(b, (b"x" * (ENTRY_BYTES + 11),), ())
     assert cache.get(b) is None
     now[0] = 5.0
     assert cache.get(a) is None
@@ -58,7 +58,7 @@ def test_what_many_small_answers_take_is_near_what_they_are_counted_as() -> None
     cache: ResultCache[None] = ResultCache(2**20, 60.0, lambda: 0.0)
     tracemalloc.start()
     for i in range(10_000):
-        headers = [(b"content-type", b"%d" % i), (b"tensor-shape", b"%d" % i)]
+        headers = ((b"content-type", b"%d" % i), (b"tensor-shape", b"%d" % i))
         cache.put(cache.key(b"%d" % i), (b"%d" % i,), headers)
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

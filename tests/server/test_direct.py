@@ -14,6 +14,7 @@ from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http import fast_path
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.limits import DoorLimits
+from edge_infer.server.http.reader import RequestReader
 from edge_infer.server.ingestion.infer import InferEndpoint
 from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, write_bundle
@@ -157,6 +158,81 @@ def test_a_head_unlike_the_last_one_of_its_connection_is_read_anew(server: Serve
             assert (int(answer[9:12]), answer.endswith(end)) == (status, True)
             if b"X-Request-Id: b" in request:
                 assert b"x-request-id: b\r\n" in answer
+
+
+@pytest.fixture
+def heads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The targets of the heads that were parsed."""
+    seen: list[bytes] = []
+    note_target = RequestReader.on_url
+
+    def note(self: RequestReader, url: bytes) -> None:
+        seen.append(url)
+        note_target(self, url)
+
+    monkeypatch.setattr(RequestReader, "on_url", note)
+    return seen
+
+
+def exchanged(connection: socket.socket, piece: bytes, end: bytes) -> bytes:
+    connection.sendall(piece)
+    text = b""
+    while not text.endswith(end):
+        more = connection.recv(65536)
+        assert more, text
+        text += more
+    return text
+
+
+def test_a_head_that_comes_again_with_its_body_is_not_parsed_again(server: ServerThread, heads: list[bytes]) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n".encode()
+    Client(server.url)(PATH, "POST", row(1.0), content_type=OCTETS)
+    heads.clear()
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for number in range(1, 5):
+            assert exchanged(connection, head + row(number), row(number)).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert len(heads) == 1
+        text = exchanged(connection, head + row(5.0) + head + row(6.0), row(6.0))  # two at once are parsed
+        assert text.count(b"HTTP/1.1 200 OK\r\n") == 2
+        assert row(5.0) in text
+        assert len(heads) == 3
+        assert exchanged(connection, head + row(7.0), row(7.0)).count(b"HTTP/1.1 200 OK\r\n") == 1
+        connection.sendall(head + row(8.0)[:5])  # a body in pieces
+        assert exchanged(connection, row(8.0)[5:], row(8.0)).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert exchanged(connection, head + row(9.0), row(9.0)).startswith(b"HTTP/1.1 200 OK\r\n")
+        other = head.replace(b"Host: x", b"Host: y")
+        assert exchanged(connection, other + row(10.0), row(10.0)).startswith(b"HTTP/1.1 200 OK\r\n")
+        twice = head.replace(b"Host: x", b"Host: x\r\nHost: x")
+        assert exchanged(connection, twice + row(1.0), b"}").startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_wrong_body_behind_a_head_that_comes_again_is_told_so_and_the_next_is_answered(server: ServerThread) -> None:
+    sound, wrong = request(), request().replace(b"FP32", b"FP99")
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(sound)}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+        for body, status in ((sound, 200), (sound, 200), (wrong, 400), (sound, 200), (wrong, 400), (wrong, 400)):
+            answer = exchanged(connection, head + body, b"}")
+            assert int(answer[9:12]) == status
+
+
+def test_a_failure_behind_a_head_that_comes_again_is_answered(
+    server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+        for number in (1.0, 2.0):
+            exchanged(connection, head + row(number), row(number))
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("there is a mistake")
+
+        monkeypatch.setattr(fast_path.DirectEndpoint, "begin", fail)
+        answer = exchanged(connection, head + row(3.0), b"}")
+        assert answer.startswith(b"HTTP/1.1 500 ")
+        assert connection.recv(1) == b""
+    monkeypatch.undo()
+    assert Client(server.url)(PATH, "POST", row(4.0), content_type=OCTETS).body == row(4.0)
 
 
 def test_a_refusal_comes_before_the_body_which_is_thrown_away(tmp_path: Path, gate: Gate) -> None:

@@ -347,13 +347,17 @@ def test_a_stream_that_asks_too_much_at_once_is_read_no_further(tmp_path: Path, 
         assert answer(other.recv(30))[2] == row(100.0)
 
 
+@pytest.mark.parametrize("of_all", [False, True], ids=["its own bound", "an eighth of all"])
 def test_a_stream_that_has_many_bytes_in_flight_is_read_no_further(
-    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, of_all: bool
 ) -> None:
-    monkeypatch.setattr(infer_websocket, "MAX_STREAM_BYTES", 4 * (12 + 12))  # with the answers
+    most = 4 * (12 + 12)  # with the answers
+    chosen = limits()._replace(max_bodies_bytes=8 * most) if of_all else limits()
+    if not of_all:
+        monkeypatch.setattr(infer_websocket, "MAX_STREAM_BYTES", most)
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     with (
-        ServerThread(create_app({"tiny": tiny}, limits=limits())) as server,
+        ServerThread(create_app({"tiny": tiny}, limits=chosen)) as server,
         stream(server.url) as connection,
         stream(server.url) as other,
     ):

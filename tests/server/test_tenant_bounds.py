@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edge_infer.errors import InputError, OverShare, PayloadTooLarge
+from edge_infer.errors import InputError, OverShare, PayloadTooLarge, QueueFull
 from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.config import Settings, parse_settings
@@ -200,6 +200,19 @@ def test_answers_that_a_tenant_does_not_read_count_for_it_on_its_other_connectio
             assert large(server, "b", 1000).status == 200
         wait_until(lambda: not app.direct.context.memory.taken)
         assert large(server, "a", 1000).status == 200
+
+
+def test_the_only_request_of_a_tenant_has_room_though_it_has_more_than_an_eighth() -> None:
+    memory = BodyMemory(800)
+    memory.take(500, "b")
+    assert memory.refusal(250, "a") is None  # announced
+    memory.take(90, "a")
+    assert memory.refusal(150, "a", own=90) is None  # as it comes
+    memory.take(150, "a")
+    assert memory.refusal(10, "a", own=240) is None  # its answer
+    assert isinstance(memory.refusal(10, "a"), QueueFull)  # another one beside it
+    assert isinstance(memory.refusal(10, "a", own=200), QueueFull)
+    assert isinstance(memory.refusal(61, "a", own=240), QueueFull)  # more than all may have
 
 
 def test_a_tenants_answer_is_bounded(tiny: Path) -> None:

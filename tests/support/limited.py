@@ -25,7 +25,7 @@ told, memory, *command = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
 pid = os.posix_spawnp(command[0], command, os.environ)
 _, status, used = os.wait4(pid, 0)
-os.write(int(told), f"{status} {used.ru_maxrss}".encode())
+os.write(int(told), f"{status} {used.ru_maxrss} {used.ru_utime + used.ru_stime}".encode())
 """
 
 
@@ -38,6 +38,7 @@ class Finished:
         out: What it wrote to its standard output.
         err: What it wrote to its standard error.
         seconds: How long it took.
+        processor_s: How long it used processors, whatever others did with them meanwhile; 0 where it was ended.
         peak_bytes: The most memory that it, or a process it waited for, held at once.
         is_late: Whether it was ended because its time was over.
     """
@@ -46,6 +47,7 @@ class Finished:
     out: str
     err: str
     seconds: float
+    processor_s: float
     peak_bytes: int
     is_late: bool
 
@@ -89,13 +91,14 @@ def run(
         took = time.perf_counter() - began
         for file in (out, err, told):
             file.seek(0)
-        status, peak = map(int, told.read().split() or (signal.SIGKILL, 0))
+        status, peak, processor_s = told.read().split() or (signal.SIGKILL, 0, 0.0)
         return Finished(
-            os.waitstatus_to_exitcode(status),
+            os.waitstatus_to_exitcode(int(status)),
             out.read().decode(errors="replace"),
             err.read().decode(errors="replace"),
             took,
-            peak * 1024,
+            float(processor_s),
+            int(peak) * 1024,
             is_late,
         )
 

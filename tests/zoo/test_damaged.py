@@ -21,7 +21,7 @@ ZOO = real_models.folder()
 PATHS = [path for path in real_models.paths(ZOO) if path.stat().st_size < 400_000] if ZOO else []
 COMMANDS = (("info", "{}"), ("run", "{}"), ("convert", "{}", "-o", "out.bundle", "--precision", "fp32"))
 _IN_ALL = 200
-_MOST_SECONDS = 10
+_MOST_PROCESSOR_S = 10
 _MOST_BYTES = 1.5e9
 
 pytestmark = pytest.mark.long
@@ -70,7 +70,7 @@ def test_a_damaged_model_is_an_error_of_ours_or_none(path: Path, tmp_path: Path)
         file.write_bytes(damaged(data, rng))
         arguments = [part.format(file) for part in COMMANDS[number % len(COMMANDS)]]
 
-        done = limited.run((*real_models.EDGE_INFER, *arguments, "--json"), seconds=60, cwd=tmp_path)
+        done = limited.run((*real_models.EDGE_INFER, *arguments, "--json"), seconds=300, cwd=tmp_path)
 
         said = f"{path.name} {number}, {arguments[0]}: {real_models.said_last(done.err)}"
         assert not done.is_late, said
@@ -78,7 +78,7 @@ def test_a_damaged_model_is_an_error_of_ours_or_none(path: Path, tmp_path: Path)
         assert "Traceback" not in done.err, done.err
         assert "please report it" not in done.err, said
         assert done.code == 0 or "error: " in done.err, said
-        assert done.code == 0 or done.seconds <= _MOST_SECONDS, said
+        assert done.code == 0 or done.processor_s <= _MOST_PROCESSOR_S, said
         assert done.peak_bytes <= _MOST_BYTES, f"{said}: {done.peak_bytes / 1e6:.0f} MB"
         if (tmp_path / "out.bundle").exists():
             shutil.rmtree(tmp_path / "out.bundle")

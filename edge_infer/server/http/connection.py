@@ -18,6 +18,7 @@ from edge_infer.server.http.exchange import Exchange
 from edge_infer.server.http.progress import Load, UnreadAnswers
 from edge_infer.server.http.reader import BODY, HEAD, NOTHING, RequestReader
 from edge_infer.server.http.refusal import NO_PATH, NO_ROOM, line_of, refusal_of, too_slow
+from edge_infer.server.http.repeated import text_of
 from edge_infer.server.http.upgrade import head_of
 from edge_infer.server.http.websocket import WebSocket
 from edge_infer.server.response.parts import LONG_BYTES, size_of, together
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from edge_infer.server.http.connections import Connections
-    from edge_infer.server.http.exchange import KnownHead
     from edge_infer.server.http.front import Front
+    from edge_infer.server.http.repeated import KnownHead
     from edge_infer.server.response.parts import Part
 
 log = logging.getLogger(__name__)
@@ -221,7 +222,26 @@ class Connection(RequestReader):
             return
         if self._is_over:
             return
+        may_begin = self._phase != BODY and not self._unparsed
+        if may_begin and not self._line and self.known is not None and self.known.starts(data):
+            self._take_again(self.known, data)
+            return
         self._read(data)
+        if may_begin and self.known is not None and self.known.headers is self._headers and self._phase == NOTHING:
+            self.known = self.known._replace(text=text_of(data, self.body.received))
+
+    def _take_again(self, known: KnownHead, data: bytes) -> None:
+        """Begin a request that came whole, whose head is the last one's, byte for byte; the parser is left out."""
+        exchange = Exchange(self, b"POST", known.url, "1.1", known.headers, True, False)
+        exchange.put_whole(data[len(known.text) :])
+        self._phase, self._receiving, self._begun = BODY, exchange, exchange
+        self._line.append(exchange)
+        try:
+            self._begin(exchange)
+        except Exception as error:  # as a callback of the parser does
+            self._fail(error)
+        if not self._is_over:
+            self._read_nothing()
 
     def _take(self, method: bytes, version: str, *, keep_alive: bool) -> None:
         """Begin a request whose head is complete, or let it wait for those before it."""

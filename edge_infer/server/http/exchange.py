@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edge_infer.server.response.parts import size_of
 
@@ -12,31 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edge_infer.server.http.connections import Connections
-    from edge_infer.server.protocol.head import RequestHead
+    from edge_infer.server.http.repeated import KnownHead
     from edge_infer.server.response.parts import Part, Parts
     from edge_infer.server.scheduling.shares import Tenant
 
 STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = b"connection: close\r\n"
-
-
-class KnownHead(NamedTuple):
-    """The head of a request that the fast path took.
-
-    Attributes:
-        url: Its target.
-        headers: Its headers.
-        path: Its target as text.
-        target: The model and version that it names.
-        head: What its headers say.
-    """
-
-    url: bytes
-    headers: list[tuple[bytes, bytes]]
-    path: str
-    target: tuple[str, str | None]
-    head: RequestHead
 
 
 class Carrier(Protocol):
@@ -171,6 +153,12 @@ class Exchange:
                 self.carrier.transport.write(_CONTINUE)
         if self.carrier.is_paused:
             self.carrier.read_on()
+
+    def put_whole(self, body: bytes) -> None:
+        """Take note of all of the body, which came with the head."""
+        self.chunks.append(body)
+        self.received = len(body)
+        self.is_whole = True
 
     def take_body(self) -> bytes:
         """Return the pieces of the body that arrived since the last call."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
+from functools import lru_cache, partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.errors import ClientLeft, problem_parts
 from edge_infer.server.headers import CONTROL
-from edge_infer.server.http.exchange import KnownHead
+from edge_infer.server.http.repeated import KnownHead
 from edge_infer.server.ingestion.admission import Call
 from edge_infer.server.ingestion.submit import submit
 from edge_infer.server.metrics.access_log import access, facts_of, log_access
@@ -28,7 +28,7 @@ from edge_infer.server.response.parts import size_of
 from edge_infer.server.response.writing import Written, server_timing, takes_long, write
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable
 
     from edge_infer.server.http.exchange import Exchange
     from edge_infer.server.http.turns import Turns
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from edge_infer.server.ingestion.model_paths import Targets
     from edge_infer.server.protocol.requests import InferRequest
     from edge_infer.server.response.parts import Parts
+    from edge_infer.server.response.writing import Headers
     from edge_infer.server.scheduling.request import Answer
     from edge_infer.server.scheduling.shares import Tenant
 
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 _MAX_BYTES = 4 * 2**20
 #: How often the event loop lets threads that run models on, while requests come.
 _LET_ON_EVERY_S = 0.001
+#: How many answers' headers are remembered as they are sent.
+_MAX_LINES = 256
 #: How many refusals are remembered as they are sent.
 _MAX_REFUSALS = 1024
 
@@ -80,7 +83,7 @@ class DirectRequest(Call):
         assert head is not None
         status, headers, body, prepared = self._endpoint.refusal(error)
         if head.request_id or head.traceparent:
-            self._respond(status, headers, (body,), error.code)
+            self._respond(status, (headers,), (body,), error.code)
         else:
             exchange.respond_prepared(status, prepared)
             self._log(status, len(body), error.code)
@@ -98,7 +101,6 @@ class DirectRequest(Call):
                 return
             self._is_parsed = True
             body = exchange.take_body()
-            head.check_media_type()
             head.check_body(body)
             self.asked = self._endpoint.application.parse(model, head, body)
             submit(self, self.asked, self._finish, self._left)
@@ -167,19 +169,19 @@ class DirectRequest(Call):
         self.close()
         timings, serialization_s = written.timings, written.serialization_s
         total_s = self.answered(timings, serialization_s, written.variant)
-        timing = (b"server-timing", server_timing(timings, serialization_s, total_s))
-        self._respond(200, lines_of([*written.headers, timing]), written.parts)
+        timing = b"server-timing: %b\r\n" % server_timing(timings, serialization_s, total_s)
+        self._respond(200, (lines_of(written.headers), timing), written.parts)
 
     def _fail(self, error: Exception) -> None:
         self.close()
         told = self.failed(error)
         status, body, headers = problem_parts(told)
-        self._respond(status, lines_of(headers), (body,), told.code)
+        self._respond(status, (lines_of(tuple(headers)),), (body,), told.code)
 
-    def _respond(self, status: int, headers: bytes, body: Parts, code: str = "") -> None:
+    def _respond(self, status: int, headers: tuple[bytes, ...], body: Parts, code: str = "") -> None:
         exchange, head = self._exchange, self.head
         assert head is not None
-        lines = [self._endpoint.always, headers]
+        lines = [self._endpoint.always, *headers]
         if head.request_id:
             lines += (b"x-request-id: ", head.request_id, b"\r\n")
         if head.traceparent:
@@ -198,8 +200,9 @@ class DirectRequest(Call):
         log_access("POST", self.path, status, size, self.start, facts)
 
 
-def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Write headers as HTTP/1.1 does."""
+@lru_cache(_MAX_LINES)
+def lines_of(headers: Headers) -> bytes:
+    """Write headers as HTTP/1.1 does; most answers of a model have the same."""
     return b"".join([b"%b: %b\r\n" % pair for pair in headers])
 
 
@@ -231,7 +234,7 @@ class DirectEndpoint:
         self.application = application
         self.context = application.context
         self.turns = turns
-        self.always = lines_of(application.headers)
+        self.always = lines_of(tuple(application.headers))
         self._refusals: dict[tuple[str, str], tuple[int, bytes, bytes, bytes]] = {}
         self._targets = targets
         self._is_cached = is_cached
@@ -293,6 +296,7 @@ class DirectEndpoint:
         if target is None or "%" in path or "?" in path:
             return None
         head = RequestHead(exchange.headers)
+        head.check_media_type()
         if self._takes(head):
             carrier.known = KnownHead(exchange.url, exchange.headers, path, target, head)
         return carrier.known
@@ -333,7 +337,7 @@ class DirectEndpoint:
             if len(self._refusals) >= _MAX_REFUSALS:
                 self._refusals.clear()
             status, body, headers = problem_parts(error)
-            lines = lines_of(headers)
+            lines = lines_of(tuple(headers))
             prepared = b"%b%bcontent-length: %d\r\n\r\n%b" % (self.always, lines, len(body), body)
             found = self._refusals[key] = (status, lines, body, prepared)
         return found

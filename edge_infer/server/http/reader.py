@@ -120,15 +120,18 @@ class RequestReader(asyncio.Protocol):
                     continue
                 self._hand_over(bytes(rest))
             except httptools.HttpParserCallbackError as error:
-                told = expected(_cause_of(error))
-                if self._is_answering:
-                    self._refuse(told)
-                else:  # its request has an answer
-                    self.close()
+                self._fail(_cause_of(error))
             except httptools.HttpParserError:
                 log.warning("Invalid HTTP request received.")
                 self._refuse(InputError("Invalid HTTP request received.", hint="speak HTTP/1.1; over TLS, https://"))
             return
+
+    def _fail(self, error: Exception) -> None:
+        """Answer a request that could not begin, or whose body could not be taken."""
+        if self._is_answering:
+            self._refuse(expected(error))
+        else:  # its request has an answer
+            self.close()
 
     def on_message_begin(self) -> None:
         """Begin a head."""
@@ -197,13 +200,16 @@ class RequestReader(asyncio.Protocol):
         exchange = self._receiving
         if self._is_over or exchange is None:
             return
-        self._receiving = None
-        self._phase = NOTHING
-        # With requests to answer it is not idle.
-        self.since, self.patience = self.shared.now, inf if self._is_answering else self.shared.keep_alive_s
+        self._read_nothing()
         exchange.is_whole = True
         if exchange.handler is not None:
             exchange.handler.body_arrived()
+
+    def _read_nothing(self) -> None:
+        """Read nothing more of a request; with requests to answer the connection is not idle."""
+        self._receiving = None
+        self._phase = NOTHING
+        self.since, self.patience = self.shared.now, inf if self._is_answering else self.shared.keep_alive_s
 
     def _too_long(self) -> TooManyHeaders:
         most = self.shared.limits.max_header_bytes

@@ -7,7 +7,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, Unauthorized
-from edge_infer.server.errors import NotAdmin, PathNotFound
+from edge_infer.server.errors import NotAdmin
 from edge_infer.server.ingestion.model_paths import route_path
 from edge_infer.server.metrics.access_log import note
 from edge_infer.server.scheduling.shares import ANYONE, Tenant
@@ -135,16 +135,9 @@ class KeyGuard:
 
         Raises:
             Unauthorized: There is no key, or it is nobody's.
-            PathNotFound: The path ends in a line break, which the patterns of routes overlook, or a POST in `/`.
         """
         if scope["type"] == "http":
             path = route_path(scope)
-            if path.endswith("\n"):
-                raise PathNotFound("There is nothing at a path that ends in a line break", hint="leave %0A out")
             if not (self._keys.is_open or path in self._open or path.startswith("/store/")):
                 note(scope, tenant=self._keys.tenant_of(scope["headers"]).name)
-            shorter = path.rstrip("/")
-            # Few clients send a body again where a redirect says; of `/v1` other hints are known.
-            if scope["method"] == "POST" and path != shorter != "" and not path.startswith("/v1/"):
-                raise PathNotFound(f"There is nothing at {path}", hint=f"POST {shorter}", path=path)
         await self._app(scope, receive, send)

@@ -92,9 +92,9 @@ class InferEndpoint:
         if size_of(written.parts) < MIN_BYTES or not head.accept_encoding:
             return written
         parts, encoding = await asyncio.to_thread(pack, written.parts, head.accept_encoding.decode("latin-1"))
-        headers = [*written.headers, (b"vary", b"Accept-Encoding")]
+        headers = (*written.headers, (b"vary", b"Accept-Encoding"))
         if encoding:
-            headers.append((b"content-encoding", encoding.encode()))
+            headers = (*headers, (b"content-encoding", encoding.encode()))
         return written._replace(parts=parts, headers=headers)
 
     def parse(self, model: LoadedModel, head: RequestHead, body: bytes | memoryview) -> InferRequest:
@@ -129,14 +129,14 @@ class InferEndpoint:
         kept = cache.get(key)
         if kept is not None:
             model.statistics.cache_hits += 1
-            return Written(kept.parts, list(kept.headers), _NO_TIME, 0.0)
+            return Written(kept.parts, kept.headers, _NO_TIME, 0.0)
         while (leader := cache.in_flight.get(key)) is not None:
             found = await _led(leader, head, call.start)
             if found is not None:  # else one of those that waited leads the others
                 model.statistics.coalesced += 1
                 if isinstance(found, EdgeInferError):
                     raise found.with_traceback(None)
-                return found._replace(headers=list(found.headers))
+                return found
         model.statistics.cache_misses += 1
         mine: _Leader = asyncio.get_running_loop().create_future()
         cache.in_flight[key] = mine
@@ -145,7 +145,7 @@ class InferEndpoint:
             result = written = await self._compute(model, head, body, call)
             if written.is_kept:
                 cache.put(key, written.parts, written.headers)
-            return written._replace(headers=list(written.headers))
+            return written
         except _OF_CONTENT as error:
             result = error
             raise

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 #: The most bytes, unless the caller says otherwise: eight bodies of the largest size.
 MAX_BODIES_BYTES = 512 * 2**20
-#: The part of the bytes that a tenant may have once half of them are taken.
-_TENANTS_PART = 1 / 8
+#: The part of the bytes that a tenant may have once half of them are taken, and that requests of a WebSocket may have.
+_PART = 8
 
 
 class BodyMemory:
@@ -27,12 +27,15 @@ class BodyMemory:
         bounds: The most bytes of tenants that have a bound of their own, by name.
 
     Attributes:
+        part: The most bytes of a tenant once half of all are taken, and of the requests of a WebSocket. One request
+            that is alone there is taken though it has more: a small limit refuses no body that its own limit lets in.
         taken: The bytes now.
         relieve: Lets slow clients go, to free so many bytes; returns whether it could. None where nobody can.
     """
 
     def __init__(self, most: int = MAX_BODIES_BYTES, bounds: Mapping[str, int] | None = None) -> None:
         self._most = most
+        self.part = most // _PART
         self._bounds = dict(bounds or {})
         self.taken = 0
         self.relieve: Callable[[int], bool] | None = None
@@ -50,12 +53,12 @@ class BodyMemory:
         if tenant in self._bounds and self._of_tenants.get(tenant, 0) + size > self._bounds[tenant]:
             return _over_bound(tenant, size + own, self._bounds[tenant])
         if tenant and 2 * taken > self._most and self.taken > own:
-            part = int(self._most * _TENANTS_PART)
-            if self._of_tenants.get(tenant, 0) + size > part:
+            held = self._of_tenants.get(tenant, 0)
+            if held > own and held + size > self.part:
                 return QueueFull(
-                    f"The requests and answers of `{tenant}` fill the {part} bytes that there are for a tenant",
+                    f"The requests and answers of `{tenant}` fill the {self.part} bytes that there are for a tenant",
                     hint="come back after `Retry-After`, or send smaller batches",
-                    expected=part,
+                    expected=self.part,
                 )
         if taken <= self._most or self.taken <= own:
             return None

@@ -38,6 +38,7 @@ class RequestHead:
         tracestate: What the systems of that trace add to it.
         accept_encoding: The encodings that it reads.
         has_origin: Whether a page of some server asks.
+        is_raw: Whether the body is one tensor's bytes and nothing else.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class RequestHead:
         "content_encoding",
         "content_length",
         "has_origin",
+        "is_raw",
         "json_length",
         "media_type",
         "priority",
@@ -97,11 +99,7 @@ class RequestHead:
                 name == b"tracestate"
             ):  # it may come in several lines: https://www.w3.org/TR/trace-context/#tracestate-header
                 self.tracestate = self.tracestate + b"," + value if self.tracestate else value
-
-    @property
-    def is_raw(self) -> bool:
-        """Whether the body is one tensor's bytes and nothing else."""
-        return self.json_length == 0 or (self.media_type == OCTETS and self.json_length is None)
+        self.is_raw = self.json_length == 0 or (self.media_type == OCTETS and self.json_length is None)
 
     def check_media_type(self) -> None:
         """Refuse a body in a form that the server does not read, before it comes.

@@ -10,10 +10,11 @@ from edge_infer.server.response.parts import size_of
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.response.parts import Parts
+    from edge_infer.server.response.writing import Headers
 
 T = TypeVar("T")
 #: What an answer takes beside its bytes, with its key, and each of its headers (measured with tracemalloc).
@@ -25,7 +26,7 @@ class Kept(NamedTuple):
     """An answer as it was sent, and until when it may be sent again."""
 
     parts: Parts
-    headers: Sequence[tuple[bytes, bytes]]
+    headers: Headers
     until: float
 
     @property
@@ -80,9 +81,9 @@ class ResultCache(Generic[T]):
         self._kept.move_to_end(key)
         return kept
 
-    def put(self, key: bytes, parts: Parts, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def put(self, key: bytes, parts: Parts, headers: Headers) -> None:
         """Keep an answer, if there is room for it at all."""
-        kept = Kept(parts, tuple(headers), self._clock() + self._ttl_s)
+        kept = Kept(parts, headers, self._clock() + self._ttl_s)
         if kept.size > self._max_bytes:
             return
         if key in self._kept:

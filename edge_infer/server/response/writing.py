@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import isfinite
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.request import Answer, Timings
     from edge_infer.tensors.tensor import Array, TensorSpec
 
+    Headers = tuple[tuple[bytes, bytes], ...]
+
+#: The headers of how many shapes of answers are remembered.
+_MAX_HEADERS = 256
 _encode = msgspec.json.Encoder().encode
 _FEW = 64
 #: How many numbers of a long list are written at once: about a millisecond.
@@ -51,7 +56,7 @@ class Written(NamedTuple):
     """
 
     parts: Parts
-    headers: list[tuple[bytes, bytes]]
+    headers: Headers
     timings: Timings
     serialization_s: float
     is_kept: bool = True
@@ -73,11 +78,7 @@ def write(model: LoadedModel, head: RequestHead, asked: InferRequest, answer: An
         spec = model.outputs[0]
         value = answer.outputs[spec.name]
         parts: Parts = (octets(value),)
-        headers = [
-            (b"content-type", OCTETS.encode()),
-            (b"tensor-datatype", DATATYPES[spec.dtype].encode()),
-            (b"tensor-shape", ",".join(map(str, value.shape)).encode()),
-        ]
+        headers = _headers_of_octets(spec.dtype, value.shape)
     else:
         parts, json_length = write_answer(
             model.name,
@@ -88,13 +89,28 @@ def write(model: LoadedModel, head: RequestHead, asked: InferRequest, answer: An
             answer.variant,
             model.answer_size.most,
         )
-        headers = [(b"content-type", JSON.encode() if json_length is None else OCTETS.encode())]
-        if json_length is not None:
-            headers.append((b"inference-header-content-length", b"%d" % json_length))
+        headers = _headers_of_json(json_length)
     if answer.variant:
-        headers.append((b"model-variant", answer.variant.encode()))
+        headers = (*headers, (b"model-variant", answer.variant.encode()))
     is_kept = answer.variant in ("", model.variant)
     return Written(parts, headers, answer.timings, perf_counter() - start, is_kept, answer.variant)
+
+
+@lru_cache(_MAX_HEADERS)
+def _headers_of_octets(dtype: DType, shape: tuple[int, ...]) -> Headers:
+    return (
+        (b"content-type", OCTETS.encode()),
+        (b"tensor-datatype", DATATYPES[dtype].encode()),
+        (b"tensor-shape", ",".join(map(str, shape)).encode()),
+    )
+
+
+@lru_cache(_MAX_HEADERS)
+def _headers_of_json(json_length: int | None) -> Headers:
+    """Return the headers of an answer of JSON, or of so many bytes of it and binary tensors."""
+    if json_length is None:
+        return ((b"content-type", JSON.encode()),)
+    return (b"content-type", OCTETS.encode()), (b"inference-header-content-length", b"%d" % json_length)
 
 
 def server_timing(timings: Timings, serialization_s: float, total_s: float) -> bytes:

@@ -116,7 +116,8 @@ class RequestQueue:
         self._size -= len(requests)
         for request in requests:
             self.rows -= request.rows
-            self.shares.removed(request.tenant)
+            if request.tenant.name:
+                self.shares.removed(request.tenant)
 
     def put_back(self, requests: Sequence[Request]) -> None:
         """Let requests that were taken wait again, each where it was: before those of the same rank."""
@@ -142,7 +143,8 @@ class RequestQueue:
         heappush(self._lines.setdefault(key, []), (self.rank(request), sequence, request))
         self._size += 1
         self.rows += request.rows
-        self.shares.added(request.tenant)
+        if request.tenant.name:
+            self.shares.added(request.tenant)
 
     def rank(self, request: Request) -> float:
         """Return what requests are sorted by, in seconds: the least is next."""

@@ -30,8 +30,8 @@ INLINE f32x16 sixteen(const uint8_t *w, int32_t column, int32_t count, int is_ha
 #define TILE 2
 #endif
 
-/* Up to so many rows of activations are faster without a tile, where that was measured: each row of weights is read once,
- * in order, and with all lanes the sums of three fit the registers. */
+/* Up to so many rows of activations are faster without a tile where weights are floats: each row of weights is read once,
+ * in order, and with all lanes the sums of three fit the registers. Set where that was measured. */
 #if defined(__SSE2__) && !defined(__AVX512F__)
 #define FEW 8
 #else
@@ -124,31 +124,14 @@ ROW_FORM(three_dots, 0, 3)
 #define three_dots one_dot
 #endif
 
-/* Make floats of so many halves, which follow one another. */
-static __attribute__((noinline)) void expand(const uint8_t *halves, int32_t count, float *to) {
-  int32_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    __builtin_prefetch(halves + (size_t)i * 2 + AHEAD_BYTES);
-    store(to + i, sixteen(halves, i, 16, 1));
-  }
-  if (i < count) store_some(to + i, sixteen(halves, i, count - i, 1), count - i);
-}
-
-/* Few rows of activations: all of them with a row of weights, before the next one. */
+/* Few rows of activations, of halves one: all of them with a row of weights, before the next one. */
 static void multiply_few(const struct matrix *m, int is_half, const float *x, int32_t x_width, int32_t count, float *y,
-                         size_t y_width, float *expanded) {
+                         size_t y_width) {
   for (int32_t r = 0; r < m->rows; r++) {
     const uint8_t *w = m->values + (size_t)r * (size_t)m->columns * (is_half ? 2 : 4);
     float bias = m->bias ? m->bias[r] : 0.0f;
-    if (is_half && count == 1) {
-      half_dot(w, x, 0, m->columns, bias, y + r, 0);
-      continue;
-    }
-    if (is_half) {
-      expand(w, m->columns, expanded);
-      w = (const uint8_t *)expanded;
-    }
-    for (int32_t t = 0, some; t < count; t += some) {
+    if (is_half) half_dot(w, x, 0, m->columns, bias, y + r, 0);
+    for (int32_t t = 0, some; !is_half && t < count; t += some) {
       const float *from = x + (size_t)t * (size_t)x_width;
       float *to = y + (size_t)t * y_width + r;
       some = least(count - t, TOGETHER);
@@ -160,8 +143,8 @@ static void multiply_few(const struct matrix *m, int is_half, const float *x, in
 static void multiply_floats(const struct matrix *m, int is_half, const float *x, int32_t x_width, int32_t count,
                             float *y, size_t y_width, float *expanded) {
   size_t columns = (size_t)m->columns;
-  if (count <= FEW) {
-    multiply_few(m, is_half, x, x_width, count, y, y_width, expanded);
+  if (count <= (is_half ? 1 : FEW)) {
+    multiply_few(m, is_half, x, x_width, count, y, y_width);
     return;
   }
   for (int32_t r = 0, rows; r < m->rows; r += rows) {
@@ -169,7 +152,13 @@ static void multiply_floats(const struct matrix *m, int is_half, const float *x,
     const float *w = (const float *)m->values + (size_t)r * columns, *bias = m->bias ? m->bias + r : (const float *)0;
     size_t ahead = is_half ? 0 : (size_t)rows * columns;
     if (is_half) {
-      expand(m->values + (size_t)r * columns * 2, rows * m->columns, expanded);
+      const uint8_t *halves = m->values + (size_t)r * columns * 2;
+      int32_t values = rows * m->columns, i = 0;
+      for (; i + 16 <= values; i += 16) {
+        __builtin_prefetch(halves + (size_t)i * 2 + AHEAD_BYTES);
+        store(expanded + i, sixteen(halves, i, 16, 1));
+      }
+      if (i < values) store_some(expanded + i, sixteen(halves, i, values - i, 1), values - i);
       w = expanded;
     }
     for (int32_t t = 0, some; t < count; t += some) {

@@ -30,6 +30,15 @@ INLINE f32x16 sixteen(const uint8_t *w, int32_t column, int32_t count, int is_ha
 #define TILE 2
 #endif
 
+/* Up to so many rows of activations are faster without a tile where weights are floats: each row of weights is read once,
+ * in order, and with all lanes the sums of three fit the registers. Set where that was measured. */
+#if defined(__SSE2__) && !defined(__AVX512F__)
+#define FEW 8
+#else
+#define FEW 1
+#endif
+#define TOGETHER 3
+
 typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4)));
 
 /* The dots of rows of floats with `count` rows of activations. Each is a sum of its own by lanes, as all are.
@@ -68,16 +77,21 @@ INLINE void float_dots(const float *w, int rows, size_t ahead, const float *x, i
 /* How far weights are fetched ahead, where rows follow one another. */
 #define AHEAD_BYTES 4096
 
-/* The dot of a row of floats or halves with a row of activations. */
-INLINE float row_dot(const uint8_t *w, int is_half, const float *x, int32_t columns) {
-  f32x16 sum = {0};
+/* The dots of a row of floats or halves with `count` rows of activations, at most TOGETHER. */
+INLINE void row_dots(const uint8_t *w, int is_half, const float *x, int32_t x_width, int count, int32_t columns,
+                     float bias, float *y, size_t y_width) {
+  f32x16 sums[TOGETHER] = {0};
   int32_t c = 0;
   for (; c + 16 <= columns; c += 16) {
     __builtin_prefetch(w + (size_t)c * (is_half ? 2 : 4) + AHEAD_BYTES);
-    sum += sixteen(w, c, 16, is_half) * load(x + c);
+    f32x16 weight = sixteen(w, c, 16, is_half);
+    for (int t = 0; t < count; t++) sums[t] += weight * load(x + (size_t)t * (size_t)x_width + c);
   }
-  if (c < columns) sum += sixteen(w, c, columns - c, is_half) * load_some(x + c, columns - c);
-  return fold(sum);
+  for (int t = 0; t < count; t++) {
+    if (c < columns)
+      sums[t] += sixteen(w, c, columns - c, is_half) * load_some(x + (size_t)t * (size_t)x_width + c, columns - c);
+    y[(size_t)t * y_width] = fold(sums[t]) + bias;
+  }
 }
 
 #define FLOAT_FORM(name, rows, count)                                                                             \
@@ -95,15 +109,42 @@ FLOAT_FORM(rows_dots, TILE_ROWS, 1)
 #define rows_dots tile_dots
 #endif
 
+#define ROW_FORM(name, is_half, count)                                                                             \
+  static __attribute__((noinline)) void name(const uint8_t *w, const float *x, int32_t x_width, int32_t columns,   \
+                                             float bias, float *y, size_t y_width) {                               \
+    row_dots(w, is_half, x, x_width, count, columns, bias, y, y_width);                                            \
+  }
+ROW_FORM(half_dot, 1, 1)
+ROW_FORM(one_dot, 0, 1)
+#if FEW > 1
+ROW_FORM(two_dots, 0, 2)
+ROW_FORM(three_dots, 0, 3)
+#else
+#define two_dots one_dot
+#define three_dots one_dot
+#endif
+
+/* Few rows of activations, of halves one: all of them with a row of weights, before the next one. */
+static void multiply_few(const struct matrix *m, int is_half, const float *x, int32_t x_width, int32_t count, float *y,
+                         size_t y_width) {
+  for (int32_t r = 0; r < m->rows; r++) {
+    const uint8_t *w = m->values + (size_t)r * (size_t)m->columns * (is_half ? 2 : 4);
+    float bias = m->bias ? m->bias[r] : 0.0f;
+    if (is_half) half_dot(w, x, 0, m->columns, bias, y + r, 0);
+    for (int32_t t = 0, some; !is_half && t < count; t += some) {
+      const float *from = x + (size_t)t * (size_t)x_width;
+      float *to = y + (size_t)t * y_width + r;
+      some = least(count - t, TOGETHER);
+      (some == 3 ? three_dots : some == 2 ? two_dots : one_dot)(w, from, x_width, m->columns, bias, to, y_width);
+    }
+  }
+}
+
 static void multiply_floats(const struct matrix *m, int is_half, const float *x, int32_t x_width, int32_t count,
                             float *y, size_t y_width, float *expanded) {
   size_t columns = (size_t)m->columns;
-  if (count == 1) {
-    for (int32_t r = 0; r < m->rows; r++) {
-      const uint8_t *w = m->values + (size_t)r * columns * (is_half ? 2 : 4);
-      float dot = is_half ? row_dot(w, 1, x, m->columns) : row_dot(w, 0, x, m->columns);
-      y[r] = dot + (m->bias ? m->bias[r] : 0.0f);
-    }
+  if (count <= (is_half ? 1 : FEW)) {
+    multiply_few(m, is_half, x, x_width, count, y, y_width);
     return;
   }
   for (int32_t r = 0, rows; r < m->rows; r += rows) {
@@ -130,7 +171,7 @@ static void multiply_floats(const struct matrix *m, int is_half, const float *x,
         rows_dots(w, ahead, from, x_width, m->columns, bias, to, y_width);
       } else {
         for (int32_t i = 0; i < rows; i++)
-          to[i] = row_dot((const uint8_t *)(w + (size_t)i * columns), 0, from, m->columns) + (bias ? bias[i] : 0.0f);
+          one_dot((const uint8_t *)(w + (size_t)i * columns), from, 0, m->columns, bias ? bias[i] : 0.0f, to + i, 0);
       }
     }
   }

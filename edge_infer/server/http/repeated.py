@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from edge_infer.server.protocol.head import RequestHead
 
+_VERSION = b" HTTP/1.1"
 _END = b"\r\n\r\n"
 
 
@@ -36,7 +37,7 @@ class KnownHead(NamedTuple):
 
 
 def text_of(data: bytes, body_bytes: int) -> bytes:
-    r"""Return the head in front of a body, where what came is one request; empty where there may be more in it.
+    r"""Return the head in front of a body, where what came is one request of HTTP/1.1; empty where it may be more.
 
     Args:
         data: What came, where a request begins.
@@ -44,10 +45,13 @@ def text_of(data: bytes, body_bytes: int) -> bytes:
 
     >>> text_of(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 2)
     b'POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n'
+    >>> text_of(b"POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}", 2)
+    b''
     >>> text_of(b"POST / HTTP/1.1\n\nPOST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 2)
     b''
     """
     text = data[: len(data) - body_bytes]
-    is_one = text.startswith(b"POST ") and text.find(_END) == len(text) - len(_END)
+    line = text.partition(b"\r\n")[0]
+    is_one = line.startswith(b"POST ") and line.endswith(_VERSION) and text.find(_END) == len(text) - len(_END)
     # Where a parser takes a line feed alone for the end of a line, a head may have ended before.
     return text if is_one and text.count(b"\n") == text.count(b"\r\n") else b""

@@ -242,6 +242,11 @@ def _read(content: bytes, number: int) -> TFLiteFile:
     operators = tuple(_operator(table, codes) for table in graph.tables(3))
     for operator in operators:
         _check_places((*operator.inputs, *operator.outputs), len(tensors), operator.code, least=-1)
+    made = {i for operator in operators for i in operator.outputs}
+    tensors = tuple(  # a value of no elements may have a buffer of its own, as a constant of none has
+        one._replace(data=None) if one.data is not None and not one.data and i in made else one
+        for i, one in enumerate(tensors)
+    )
     ends = [graph.numbers(1, "i"), graph.numbers(2, "i")]
     for places in ends:
         _check_places(places, len(tensors), "the interface")

@@ -126,3 +126,15 @@ def test_a_constant_of_no_elements_is_read() -> None:
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
 
     assert tflite_file.read(bytes(builder.Output())).tensors[-1].data == memoryview(b"")
+
+
+def test_a_value_of_no_elements_is_no_constant_though_it_has_a_buffer(tmp_path: Path) -> None:
+    def without_rows(model: Any) -> None:
+        (graph,) = model.subgraphs
+        model.buffers.append(schema.BufferT())
+        hidden = graph.tensors[graph.operators[0].outputs[0]]
+        hidden.buffer, hidden.shape = len(model.buffers) - 1, np.array([0, hidden.shape[1]], np.int32)
+
+    read = tflite_file.read(written(tmp_path / "mlp.tflite", without_rows).read_bytes())
+
+    assert read.tensors[read.operators[0].outputs[0]].data is None

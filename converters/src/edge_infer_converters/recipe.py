@@ -143,7 +143,7 @@ class Recipe:
         """List the variants to make of a source, each with its targets; a quantized source is kept unchanged.
 
         One in ONNX is also written as TFLite in int8, with the scales that it carries, and one in TFLite as ONNX where
-        that is asked for. One in TFLite with halves for weights is exact as it is: it is not widened unless asked.
+        that is asked for. TFLite weights in half precision are not widened in TFLite unless that is asked for.
 
         Args:
             source_precision: The precision of its weights.

@@ -347,17 +347,13 @@ def test_a_stream_that_asks_too_much_at_once_is_read_no_further(tmp_path: Path, 
         assert answer(other.recv(30))[2] == row(100.0)
 
 
-@pytest.mark.parametrize("of_all", [False, True], ids=["its own bound", "an eighth of all"])
 def test_a_stream_that_has_many_bytes_in_flight_is_read_no_further(
-    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, of_all: bool
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = 4 * (12 + 12)  # with the answers
-    chosen = limits()._replace(max_bodies_bytes=8 * most) if of_all else limits()
-    if not of_all:
-        monkeypatch.setattr(infer_websocket, "MAX_STREAM_BYTES", most)
+    monkeypatch.setattr(infer_websocket, "MAX_STREAM_BYTES", 4 * (12 + 12))  # with the answers
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     with (
-        ServerThread(create_app({"tiny": tiny}, limits=chosen)) as server,
+        ServerThread(create_app({"tiny": tiny}, limits=limits())) as server,
         stream(server.url) as connection,
         stream(server.url) as other,
     ):

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
-#: How many bytes of one stream may be in flight, unless `BodyMemory.part` is less: the requests that are not answered,
-#: the answers that are expected and those that are not sent; the request that goes beyond it is the last that begins.
+#: How many bytes of one stream may be in flight: the requests that are not answered, the answers that are expected and
+#: those that are not sent; the request that goes beyond it is the last that begins.
 MAX_STREAM_BYTES = 32 * 2**20
 #: How many requests of one stream begin in a pass of the event loop, those with so much JSON counted as several.
 _A_TURN, _JSON_OF_ONE = 32, 2048
@@ -131,7 +131,6 @@ class Stream:
         self.path, self.head, self.tenant = path, head, tenant
         self._engine, self._parsers, _, self._memory, *_ = served.context
         self._max_in_flight = served.max_in_flight
-        self._max_bytes = min(MAX_STREAM_BYTES, self._memory.part)
         self._turns = served.turns
         self._name, self._version = target
         self._socket = socket
@@ -211,7 +210,7 @@ class Stream:
         """Tell whether the stream has as much in flight as it may have now; one without any is never full."""
         if not self._in_flight:
             return False
-        if self._in_flight >= self._max_in_flight or self.bytes >= self._max_bytes:
+        if self._in_flight >= self._max_in_flight or self.bytes >= MAX_STREAM_BYTES:
             return True
         if self._tasks:  # one whose model is looked up is in no queue yet
             return True

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: The most bytes, unless the caller says otherwise: eight bodies of the largest size.
 MAX_BODIES_BYTES = 512 * 2**20
-#: The part of the bytes that a tenant may have once half of them are taken, and that requests of a WebSocket may have.
+#: The part of the bytes that a tenant may have once half of them are taken.
 _PART = 8
 
 
@@ -27,8 +27,8 @@ class BodyMemory:
         bounds: The most bytes of tenants that have a bound of their own, by name.
 
     Attributes:
-        part: The most bytes of a tenant once half of all are taken, and of the requests of a WebSocket. One request
-            that is alone there is taken though it has more: a small limit refuses no body that its own limit lets in.
+        part: The most bytes of a tenant once half of all are taken. Its only request may have more: a small limit
+            refuses no body that its own limit lets in.
         taken: The bytes now.
         relieve: Lets slow clients go, to free so many bytes; returns whether it could. None where nobody can.
     """

@@ -144,12 +144,17 @@ def test_quality_says_what_was_measured_on_what(write_model: WriteModel, tmp_pat
     assert 30 <= quality["variants"]["onnx/int8"]["sqnr_db"] < 70
 
 
+def without_saturation(told: Told) -> list[str]:
+    """Return the warnings but those that only x86 CPUs without VNNI give."""
+    return [text for text in told.warnings if "by saturation on x86 CPUs without VNNI" not in text]
+
+
 def test_random_ranges_are_warned_of(write_model: WriteModel, tmp_path: Path) -> None:
     told = Told()
 
     result = convert(write_model(zoo.mlp()), tmp_path / "mlp.bundle", reporter=told)
 
-    assert len(told.warnings) == 2
+    assert len(without_saturation(told)) == 2
     assert "come from random inputs" in told.warnings[0]
     assert result.data == "32 random samples"
 
@@ -178,7 +183,7 @@ def test_ranges_from_the_evaluation_data_are_warned_of(write_model: WriteModel, 
 
     convert(write_model(zoo.mlp()), tmp_path / "m.bundle", evaluation=mlp_data(tmp_path / "d.npz"), reporter=told)
 
-    assert ["come from the evaluation data" in text for text in told.warnings] == [True]
+    assert ["come from the evaluation data" in text for text in without_saturation(told)] == [True]
 
 
 def test_an_operator_that_tflite_lacks_leaves_that_format_out(write_model: WriteModel, tmp_path: Path) -> None:

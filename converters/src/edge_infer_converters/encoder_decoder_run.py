@@ -29,6 +29,7 @@ from edge_infer_converters.sources.decoder.tokens import TOKENIZER_NAME, read_to
 from edge_infer_converters.sources.encoder_decoder.speech import speech_fields
 from edge_infer_converters.sources.encoder_decoder.t5 import t5
 from edge_infer_converters.sources.encoder_decoder.whisper import whisper
+from edge_infer_converters.writers.plan import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
     import os
@@ -197,13 +198,16 @@ def _write(writer: BundleWriter, pair: Pair, precision: str) -> tuple[DecoderVar
     """Write the graphs of a precision: the decoder's variant, and the encoder's."""
     end = "" if precision == "fp32" else f"_{precision}"
     state = [State(output, input_) for output, input_ in pair.state]
-    decoder = Variant(f"onnx/{precision}", "onnx", precision, f"onnx/decoder_model{end}.onnx", state=state)
+    options = ENGINE_OPTIONS if precision == "int8" else {}
+    file = f"onnx/decoder_model{end}.onnx"
+    decoder = Variant(f"onnx/{precision}", "onnx", precision, file, options=options, state=state)
     inputs, outputs = _specs(pair.encoder)
     encoder = Variant(
         f"onnx/encoder-{precision}",
         "onnx",
         precision,
         f"onnx/encoder_model{end}.onnx",
+        options=options,
         inputs=inputs,
         outputs=outputs,
     )

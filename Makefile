@@ -65,12 +65,14 @@ suite-rest: setup
 # browsers while the others compute.
 LONG_MODELS := tests/conformance tests/converters tests/kernels tests/zoo
 NO_MODELS := $(addprefix --ignore=,$(LONG_MODELS))
+# Seconds after which a test hangs: some take five minutes, and as long again on a slow machine.
+LONGEST := 1200
 long-models: setup
-	$(BIN)/python -m pytest -m long $(LONG_MODELS)
+	$(BIN)/python -m pytest --timeout=$(LONGEST) -m long $(LONG_MODELS)
 long-pages: setup
-	$(BIN)/python -m pytest -m 'long and browser' tests $(NO_MODELS)
+	$(BIN)/python -m pytest --timeout=$(LONGEST) -m 'long and browser' tests $(NO_MODELS)
 long-rest: setup
-	$(BIN)/python -m pytest -m 'long and not browser' tests $(NO_MODELS)
+	$(BIN)/python -m pytest --timeout=$(LONGEST) -m 'long and not browser' tests $(NO_MODELS)
 
 check-all: setup ## What `make test` leaves out: the long tests, a fleet of 1000, the emulated Raspberry Pis
 	tests/setup.sh all

@@ -20,6 +20,7 @@ from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.tflite import reading
 from tests.support import zoo
 from tests.support.converters.engines import onnx_of_tflite, run_onnx, run_tflite
+from tests.support.converters.tflite_files import File, Value, by_litert, constant
 from tests.support.converters.tflite_quantized import feeds_of, graph_of, ids, image_net, language_net
 
 if TYPE_CHECKING:
@@ -195,3 +196,19 @@ def test_a_file_that_is_asked_for_as_onnx_alone_names_what_is_missing(tmp_path: 
         convert(tmp_path / "net.tflite", tmp_path / "net.bundle", format="onnx")
 
     assert [path.name for path in tmp_path.iterdir()] == ["net.tflite"]
+
+
+def test_weights_behind_a_spectrum_are_written_in_half_precision() -> None:
+    x, y = Value("x", (2, 1, 64)), Value("y", (2, 64))
+    complex_, size = Value("f", (2, 1, 33), "complex64"), Value("a", (2, 1, 33))
+    flat, rng = Value("r", (2, 33)), np.random.default_rng(0)
+    weights = constant(rng.normal(0, 1, (64, 33)), "float32")
+    file = File([x], [y]).add("RFFT2D", [x, constant([1, 64])], [complex_]).add("COMPLEX_ABS", [complex_], [size])
+    file.add("RESHAPE", [size, constant([2, 33])], [flat]).add("FULLY_CONNECTED", [flat, weights], [y])
+    feeds = {"x": rng.normal(0, 1, (2, 1, 64)).astype(np.float32)}
+
+    small = reading.read(file.data(), "spectrum.tflite").write("fp16").data
+
+    assert len(small) < 0.7 * len(file.data())
+    (expected,) = by_litert(file.data(), feeds["x"])
+    assert comparison.compare([{"y": expected}], [run_tflite(small, feeds)]).sqnr_db > 55

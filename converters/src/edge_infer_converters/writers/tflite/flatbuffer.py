@@ -32,6 +32,7 @@ _PACKED_BITS = 4
 _TYPES = {
     "float32": schema.TensorType.FLOAT32,
     "float16": schema.TensorType.FLOAT16,
+    "complex64": schema.TensorType.COMPLEX64,
     "float64": schema.TensorType.FLOAT64,
     "int8": schema.TensorType.INT8,
     "uint8": schema.TensorType.UINT8,

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from edge_infer.formats.tflite import TFLiteFile, TFLiteTensor
 
 _TYPES = frozenset(
-    ("float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool")
+    (
+        *("float32", "float16", "float64", "complex64", "bool"),
+        *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    )
 )
 #: The dtype of the handle of a variable.
 RESOURCE = np.dtype("V4")
@@ -72,7 +75,7 @@ def read_subgraphs(content: bytes, name: str, custom: Container[str] = ()) -> li
     file = tflite.read(content, name)
     files = [file, *(tflite.read(content, name, number) for number in range(1, file.subgraphs))]
     graphs = [
-        _graph(content, one, name, number, kinds=("resource", "complex64"), custom=custom)
+        _graph(content, one, name, number, kinds=("resource",), custom=custom)
         for number, one in enumerate(files)
     ]
     for graph in graphs:

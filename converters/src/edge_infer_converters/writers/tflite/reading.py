@@ -75,8 +75,7 @@ def read_subgraphs(content: bytes, name: str, custom: Container[str] = ()) -> li
     file = tflite.read(content, name)
     files = [file, *(tflite.read(content, name, number) for number in range(1, file.subgraphs))]
     graphs = [
-        _graph(content, one, name, number, kinds=("resource",), custom=custom)
-        for number, one in enumerate(files)
+        _graph(content, one, name, number, kinds=("resource",), custom=custom) for number, one in enumerate(files)
     ]
     for graph in graphs:
         fuse_activations(graph)

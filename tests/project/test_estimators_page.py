@@ -27,5 +27,9 @@ def test_the_table_of_estimators_is_up_to_date() -> None:
 
 
 def bounded(page: str) -> str:
-    """Leave out how small a difference is, and whether an estimator that ties answers could be compared."""
+    """Leave out how small a difference is, how large weights are, and whether ties could be compared.
+
+    Weights depend on the instructions of the CPU that fitted them.
+    """
+    page = re.sub(r"\breach \de\+0\d\b", "are large", page)
     return re.sub(r"(equal, )?\b1e-[5-9]\b|not compared", "small", page)

@@ -301,7 +301,7 @@ def _tensor(table: Table, buffers: Sequence[memoryview | None]) -> TFLiteTensor:
     if buffer and data is None and 0 in shape:
         data = memoryview(b"")  # a constant of no elements
     sparsity, bits = table.table(6), _BITS.get(dtype, 0)
-    if sparsity is not None and data is not None and bits % 8 == 0:
+    if sparsity is not None and data is not None and bits and bits % 8 == 0:
         try:
             data = densify(data, sparsity, shape, bits // 8)
         except ValueError as error:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 import edge_infer
 from edge_infer.errors import UnsupportedModel
@@ -105,3 +106,11 @@ def test_one_that_is_cut_short_is_not_whole() -> None:
 
     assert is_whole(content)
     assert not any(is_whole(content[:size]) for size in range(8, len(content) - 3, 4))
+
+
+def test_one_of_texts_has_no_zeros_to_add() -> None:
+    (constant,) = (
+        one for one in tflite.read(add_sparse(kind=schema.TensorType.STRING)).tensors if one.data is not None
+    )
+
+    assert constant.dtype == "string"

@@ -19,11 +19,12 @@ W[0:2, 3:6] = np.arange(1, 7).reshape(BLOCK)
 W[6:8, 0:3], W[6:8, 3:6] = 0.5, -np.arange(6).reshape(BLOCK)
 
 
-def add_sparse(change: Any = None) -> bytes:
+def add_sparse(change: Any = None, kind: int | None = None) -> bytes:
     """Build the file.
 
     Args:
         change: Is called with the constant's `SparsityParametersT`, to damage it.
+        kind: Another `TensorType` of the constant, which its bytes are not.
     """
     model: Any = schema.ModelT.InitFromPackedBuf(_dense(), 0)
     (graph,) = model.subgraphs
@@ -49,6 +50,8 @@ def add_sparse(change: Any = None) -> bytes:
     if change is not None:
         change(sparsity)
     graph.tensors[number].sparsity = sparsity
+    if kind is not None:
+        graph.tensors[number].type = kind
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())

@@ -35,6 +35,7 @@ from edge_infer.server.ingestion.model_paths import Targets, route_path
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.parsers import MAX_JSON_BYTES, Parsers
 from edge_infer.server.ingestion.predict import PredictEndpoint
+from edge_infer.server.ingestion.router import StrictRouter
 from edge_infer.server.ingestion.search import SearchEndpoint
 from edge_infer.server.ingestion.tenant_bounds import TenantBounds
 from edge_infer.server.ingestion.websocket_handshake import MAX_IN_FLIGHT, MAX_STREAMS, AsgiSocket, StreamEndpoint
@@ -44,7 +45,6 @@ from edge_infer.server.metrics.recorder import Ledger
 from edge_infer.server.metrics.tracing import Spans
 from edge_infer.server.responses import Problems, handle_error, handle_http_error
 from edge_infer.server.rest import InferenceRoutes
-from edge_infer.server.router import StrictRouter
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.static.assets import Assets
 from edge_infer.server.static.dashboard import DashboardRoutes

@@ -1,4 +1,4 @@
-import { generate, load, pipeline, InferError, type Pipeline, type Report, type Session, type Tensor } from "edge-infer";
+import { generate, load, pipeline, EdgeInferError, type Pipeline, type Report, type Session, type Tensor } from "edge-infer";
 
 export async function classify(pixels: Float32Array, signal: AbortSignal): Promise<[Tensor, Report]> {
   const session: Session = await load("/models/digits", {
@@ -11,7 +11,7 @@ export async function classify(pixels: Float32Array, signal: AbortSignal): Promi
     const { logits } = await session.run({ image: pixels }, { signal });
     return [logits, session.report()];
   } catch (error) {
-    if (error instanceof InferError) console.error(error.code, error.hint);
+    if (error instanceof EdgeInferError) console.error(error.code, error.hint);
     throw error;
   } finally {
     await session.dispose();

@@ -4,14 +4,14 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { InferError } from "../../web/src/errors.js";
+import { EdgeInferError } from "../../web/src/errors.js";
 import { NO_FLOOR, newest } from "../../web/src/sync/trust.js";
 
 const { store, model, root, floor, device, now_s, kept: texts = {} } = JSON.parse(process.argv[2]);
 
 async function read(path, limit) {
   const data = await readFile(join(store, path)).catch(() => null);
-  if (data && data.length > limit) throw new InferError(`${path} has more than ${limit} bytes`, "fetch_error");
+  if (data && data.length > limit) throw new EdgeInferError(`${path} has more than ${limit} bytes`, "fetch_error");
   return data && new Uint8Array(data);
 }
 

@@ -6,7 +6,7 @@
 
 import { createHash } from "node:crypto";
 
-import { InferError } from "../../web/src/errors.js";
+import { EdgeInferError } from "../../web/src/errors.js";
 import { Store } from "../../web/src/cache/store.js";
 import { KeyRing } from "../../web/src/sync/sealed.js";
 import { StoreModel } from "../../web/src/sync/pull.js";
@@ -85,8 +85,8 @@ for (let after = 0; after < 300; after++) {
   const files = new Map(start);
   let how = "through";
   const found = await pull(address, files, after, fault).catch((error) => {
-    if (!(error instanceof InferError || error instanceof Cut)) throw error;
-    how = error instanceof InferError ? error.code : "cut";
+    if (!(error instanceof EdgeInferError || error instanceof Cut)) throw error;
+    how = error instanceof EdgeInferError ? error.code : "cut";
     return null;
   });
   // The next visit, with nothing wrong any more.

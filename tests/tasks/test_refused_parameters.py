@@ -198,7 +198,7 @@ def test_no_refusal_of_a_definition_lacks_a_hint() -> None:
         text = path.read_text("utf-8")
         without += [
             f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}"
-            for found in re.finditer(r"new InferError\(", text)
+            for found in re.finditer(r"new EdgeInferError\(", text)
             if '"manifest_error"' in (made := _call(text[found.end() :])) and "hint" not in made
         ]
     assert without == []

@@ -7,7 +7,7 @@ import { Starts } from "./starts.js";
 
 /** @typedef {import("./runners.js").Mode} Mode */
 /** @typedef {import("./digits.js").Answer} Answer */
-/** @typedef {import("../src/index.js").InferError} InferError */
+/** @typedef {import("../src/index.js").EdgeInferError} EdgeInferError */
 
 /** @param {string} id @returns {HTMLElement} */
 const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -141,7 +141,7 @@ function show(state) {
 
 /** @param {unknown} thrown */
 function showError(thrown) {
-  const error = /** @type {Partial<InferError> & {message?: string}} */ (thrown);
+  const error = /** @type {Partial<EdgeInferError> & {message?: string}} */ (thrown);
   byId("error-message").textContent = unquoted(error.message ?? String(thrown));
   const hint = byId("error-hint");
   hint.replaceChildren();

@@ -1,6 +1,6 @@
 /** The two ways of the page to recognise a digit: JavaScript only, and Python in the page. */
 
-import { InferError, load, loadPython } from "../src/index.js";
+import { EdgeInferError, load, loadPython } from "../src/index.js";
 import { classify } from "./digits.js";
 
 /** @typedef {import("./digits.js").Answer} Answer */
@@ -59,7 +59,7 @@ async function runInJavaScript(onProgress) {
   const session = await load(url, { onProgress });
   const first = session.inputs[0];
   if (session.inputs.length !== 1 || first.name !== "image" || first.shape.slice(1).join() !== "1,8,8") {
-    throw new InferError(`The model takes \`${first?.name}\` [${first?.shape}], this page draws \`image\` [batch,1,8,8]`, "unsupported_model", {
+    throw new EdgeInferError(`The model takes \`${first?.name}\` [${first?.shape}], this page draws \`image\` [batch,1,8,8]`, "unsupported_model", {
       hint: "serve the digits model: `edge-infer convert examples/digits/digits.onnx -o digits.bundle`",
     });
   }
@@ -129,14 +129,14 @@ async function modelUrl() {
   try {
     response = await fetch(MODELS);
   } catch (cause) {
-    throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
+    throw new EdgeInferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
   }
   /** @type {{name: string, url: string, error?: import("../src/errors.js").ErrorDocument}[]} */
   const models = response.ok ? (await response.json()).models : [];
   const found = models.find((model) => model.name === name);
-  if (found?.error) throw InferError.fromJSON(found.error);
+  if (found?.error) throw EdgeInferError.fromJSON(found.error);
   if (!found) {
-    throw new InferError(`The server has no model called \`${name}\``, "model_not_found", {
+    throw new EdgeInferError(`The server has no model called \`${name}\``, "model_not_found", {
       hint: `make it and serve it: \`edge-infer convert examples/digits/digits.onnx -o ${name}.bundle\` \`edge-infer serve ${name}.bundle\``,
     });
   }

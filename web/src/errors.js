@@ -12,7 +12,7 @@
  */
 
 /** Something is wrong, and the message says what, the hint what to do next. */
-export class InferError extends Error {
+export class EdgeInferError extends Error {
   /**
    * @param {string} message What is wrong, where, what was expected and what came: one line, no full stop.
    * @param {string} code One of the codes of `edge_infer.errors`: `input_error`, `unsupported_model`, ...
@@ -20,7 +20,7 @@ export class InferError extends Error {
    */
   constructor(message, code, { hint = "", details = {}, cause } = {}) {
     super(message, cause === undefined ? undefined : { cause });
-    this.name = "InferError";
+    this.name = "EdgeInferError";
     this.code = code;
     this.hint = hint;
     this.details = details;
@@ -38,10 +38,10 @@ export class InferError extends Error {
 
   /**
    * @param {ErrorDocument} document
-   * @returns {InferError}
+   * @returns {EdgeInferError}
    */
   static fromJSON(document) {
-    return new InferError(document.error, document.code, { hint: document.hint, details: document.details });
+    return new EdgeInferError(document.error, document.code, { hint: document.hint, details: document.details });
   }
 
   /**
@@ -51,7 +51,7 @@ export class InferError extends Error {
    * @returns {ErrorDocument}
    */
   static describe(thrown) {
-    if (thrown instanceof InferError) return thrown.toJSON();
+    if (thrown instanceof EdgeInferError) return thrown.toJSON();
     const message = thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : String(thrown);
     const stack = thrown instanceof Error ? { stack: thrown.stack } : {};
     return { error: message, code: "error", hint: "", details: stack };

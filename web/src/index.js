@@ -10,7 +10,7 @@
  */
 /// <reference lib="esnext.disposable" preserve="true" />
 
-import { InferError } from "./errors.js";
+import { EdgeInferError } from "./errors.js";
 import { rootOf } from "./fetch/root.js";
 import { addressOf } from "./page/address.js";
 import { load } from "./page/load.js";
@@ -18,7 +18,7 @@ import { pipeline } from "./page/pipeline.js";
 import { Session, enter, leave, withWorker } from "./page/session.js";
 import { VERSION } from "./version.js";
 
-export { InferError, Session, VERSION, load, pipeline };
+export { EdgeInferError, Session, VERSION, load, pipeline };
 
 /** @typedef {import("./page/protocol.js").Opened} Opened */
 /** @typedef {import("./page/protocol.js").Report} Report */
@@ -49,7 +49,7 @@ export { InferError, Session, VERSION, load, pipeline };
  * @param {URL | string} url The address of a bundle with `generate` in its manifest; in Node also a folder.
  * @param {GeneratorOptions} [options]
  * @returns {Promise<Generator>}
- * @throws {InferError} The bundle is missing or wrong; `unsupported`: it generates no text; the signal's reason where it is aborted.
+ * @throws {EdgeInferError} The bundle is missing or wrong; `unsupported`: it generates no text; the signal's reason where it is aborted.
  */
 export async function generate(url, options = {}) {
   const { openGenerator } = await import("./page/generator.js");
@@ -69,7 +69,7 @@ export async function generate(url, options = {}) {
  *   `model` is the bundle that the index was built by, or a function that makes vectors of texts; none is needed to search by
  *   vectors or by words. `trust` is the text of a store's first `root.json`.
  * @returns {Promise<import("./vectors/search-index.js").SearchIndex>}
- * @throws {InferError} `integrity_error`: a file is damaged, or the bundle is of other weights than the vectors of the index.
+ * @throws {EdgeInferError} `integrity_error`: a file is damaged, or the bundle is of other weights than the vectors of the index.
  */
 export async function openIndex(url, options = {}) {
   return (await import("./page/search.js")).openIndex(url, options);
@@ -87,7 +87,7 @@ export async function openIndex(url, options = {}) {
  *   weights are taken where it has some, unless `variant` says otherwise. `renew` embeds what another model made anew, and begins
  *   empty where what was kept is damaged. The rest is what `load` takes.
  * @returns {Promise<import("./vectors/own-index.js").OwnIndex>} Empty where nothing was kept.
- * @throws {InferError} `input_error`: the bundle gives no vector for a text. `unsupported`: what was kept was made by another model or
+ * @throws {EdgeInferError} `input_error`: the bundle gives no vector for a text. `unsupported`: what was kept was made by another model or
  *   revision. `integrity_error`, `bundle_error`: it is damaged. It stays as it is. And what `load` throws.
  */
 export async function ownIndex(name, options) {
@@ -104,7 +104,7 @@ export async function ownIndex(name, options) {
  * @param {Omit<SessionOptions, "variant" | "backend" | "fallback" | "latencyBudgetMs"> & {cache?: import("./chains/cache.js").StepCache}} [options] What `load` takes for all models, and where
  *   steps that are marked `cache` keep their results: the memory of the page unless given.
  * @returns {Promise<import("./chains/chain.js").Chain>}
- * @throws {InferError} `manifest_error`: the chain is wrong: a circle, a name that is not there, kinds that do not fit. And what `load` throws.
+ * @throws {EdgeInferError} `manifest_error`: the chain is wrong: a circle, a name that is not there, kinds that do not fit. And what `load` throws.
  */
 export async function openChain(url, { cache, ...options } = {}) {
   const { Chain } = await import("./chains/chain.js");
@@ -126,7 +126,7 @@ export async function openChain(url, { cache, ...options } = {}) {
  * @param {URL | string} url The address of a bundle.
  * @param {import("./page/tune.js").TuneOptions} [options]
  * @returns {Promise<import("./page/tune.js").Tuning>}
- * @throws {InferError} The bundle is missing or wrong, or no way works here; the signal's reason where it is aborted.
+ * @throws {EdgeInferError} The bundle is missing or wrong, or no way works here; the signal's reason where it is aborted.
  */
 export async function tune(url, options = {}) {
   const { measure } = await import("./page/tune.js");
@@ -144,7 +144,7 @@ export async function tune(url, options = {}) {
  * @param {Pick<SessionOptions, "variant" | "backend" | "device" | "threads" | "root" | "apiKey" | "keep" | "signal">} [options] What
  *   `load` would be given.
  * @returns {Promise<Preflight>}
- * @throws {InferError} What `load` would throw before it fetches the model.
+ * @throws {EdgeInferError} What `load` would throw before it fetches the model.
  */
 export async function check(url, { root, threads, signal, keep = true, ...asked } = {}) {
   const settings = { root: rootOf(root), threads };
@@ -173,7 +173,7 @@ export async function clearModels() {
  *
  * @param {import("./page/offline.js").OfflineOptions & {root?: URL | string}} [options]
  * @returns {Promise<import("./page/offline.js").Kept>} `isKept` is false, and `why` says why, where the browser cannot.
- * @throws {InferError} `unsupported`: the service worker may not serve this page; `fetch_error` or `integrity_error`: a file is
+ * @throws {EdgeInferError} `unsupported`: the service worker may not serve this page; `fetch_error` or `integrity_error`: a file is
  *   gone, or not the one of this build; what was kept before stays.
  */
 export async function keepOffline({ root, ...options } = {}) {
@@ -191,7 +191,7 @@ export async function forgetOffline() {
  *
  * @param {PythonOptions} [options]
  * @returns {Promise<PythonWorker>}
- * @throws {InferError} A file is missing, or of another version than this package is tested with.
+ * @throws {EdgeInferError} A file is missing, or of another version than this package is tested with.
  */
 export async function loadPython(options = {}) {
   return (await import("./page/load-python.js")).loadPython(options);

@@ -5,7 +5,7 @@
  * the fixed dimensions must fit, and nothing is cast silently.
  */
 
-import { InferError } from "./errors.js";
+import { EdgeInferError } from "./errors.js";
 
 /**
  * @typedef {"float32" | "float64" | "float16" | "bfloat16" | "int4" | "uint4" | "int8" | "uint8" | "int16" | "uint16"
@@ -104,11 +104,11 @@ export function bytesOver(data) {
  * @param {Uint8Array} source Its bytes.
  * @param {NumberArray} target
  * @returns {Tensor} Over the caller's array.
- * @throws {InferError} `input_error`: the array is of another kind or size.
+ * @throws {EdgeInferError} `input_error`: the array is of another kind or size.
  */
 export function copyInto(name, { dtype, shape }, source, target) {
   if (target.byteLength !== source.byteLength || !DTYPES[dtype].arrays.some((array) => target instanceof array)) {
-    throw new InferError(
+    throw new EdgeInferError(
       `\`into\` gives output \`${name}\` a ${target.constructor.name} of ${target.byteLength} bytes, its shape (${shape}) takes ${source.byteLength}`,
       "input_error",
       { details: { output: name, expected: source.byteLength, got: target.byteLength } },
@@ -154,13 +154,13 @@ export function symbolSizes(specs, shapes) {
  * @param {Record<string, unknown>} feeds
  * @param {(value: unknown) => boolean} [isChecked] Whether a value needs no check.
  * @returns {(Checked | null)[]} In the order of the specs; null for those that need no check.
- * @throws {InferError} `input_error`: one is unknown, missing, or does not fit.
+ * @throws {EdgeInferError} `input_error`: one is unknown, missing, or does not fit.
  */
 export function checkInputs(specs, feeds, isChecked = () => false) {
   checkNames("Input", Object.keys(feeds), specs);
   return specs.map((spec) => {
     const value = feeds[spec.name];
-    if (value === undefined) throw new InferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
+    if (value === undefined) throw new EdgeInferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
     return isChecked(value) ? null : checkInput(spec, value);
   });
 }
@@ -171,7 +171,7 @@ export function checkInputs(specs, feeds, isChecked = () => false) {
  * @param {TensorSpec} spec
  * @param {unknown} value A typed array, `{data, dtype, shape}`, a number or text, or nested arrays of them.
  * @returns {Checked} The bytes, without a copy where there was a typed array, or the strings.
- * @throws {InferError} `input_error`: the dtype, the rank, a dimension or the number of elements does not fit.
+ * @throws {EdgeInferError} `input_error`: the dtype, the rank, a dimension or the number of elements does not fit.
  */
 export function checkInput(spec, value) {
   const given = /** @type {{data?: unknown, dtype?: string, shape?: number[]} | null} */ (
@@ -231,7 +231,7 @@ function inferShape(spec, count) {
   if (free === 1 && count !== null && fixed > 0 && count % fixed === 0) {
     return spec.shape.map((dim) => (typeof dim === "number" ? dim : count / fixed));
   }
-  throw new InferError(
+  throw new EdgeInferError(
     `Input \`${spec.name}\` is a flat array, and its shape ${shapeText(spec.shape)} does not follow from its length`,
     "input_error",
     { hint: "pass {data, shape}", details: { input: spec.name, expected: spec.shape } },
@@ -260,7 +260,7 @@ export function checkNames(kind, names, specs) {
   const wrong = names.find((name) => !specs.some((spec) => spec.name === name));
   if (wrong === undefined) return;
   const known = specs.map((spec) => spec.name);
-  throw new InferError(
+  throw new EdgeInferError(
     `${kind} \`${wrong}\` is not known; choose from ${known.map((name) => `\`${name}\``).join(", ")}`,
     "input_error",
     { details: { [kind.toLowerCase()]: wrong, allowed: known } },
@@ -286,7 +286,7 @@ export function madeUpInputs(specs) {
  * @param {string} expected
  */
 function misfit(spec, got, expected) {
-  return new InferError(`Input \`${spec.name}\` has ${got}, expected ${expected}`, "input_error", {
+  return new EdgeInferError(`Input \`${spec.name}\` has ${got}, expected ${expected}`, "input_error", {
     details: { input: spec.name, expected, got },
   });
 }
@@ -302,7 +302,7 @@ function flatten(value, name) {
   const parts = value.map((item) => flatten(item, name));
   const shape = parts[0].shape;
   if (parts.some((part) => part.shape.join() !== shape.join())) {
-    throw new InferError(`Input \`${name}\` is a ragged array: its rows differ in length`, "input_error", {
+    throw new EdgeInferError(`Input \`${name}\` is a ragged array: its rows differ in length`, "input_error", {
       details: { input: name },
     });
   }

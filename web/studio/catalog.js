@@ -1,6 +1,6 @@
 /** The models that the server has, and the manifest of each. */
 
-import { InferError } from "../src/index.js";
+import { EdgeInferError } from "../src/index.js";
 
 /** @typedef {import("../src/bundle/manifest.js").Variant} Variant */
 /** @typedef {import("../src/tensors.js").TensorSpec} TensorSpec */
@@ -48,7 +48,7 @@ export const HAS_SERVER = !listed;
 /** Whether the engine's builds for the GPU lie beside the page: an exported one may leave their 44 MB out. */
 export const HAS_WEBGPU = (noted("devices") ?? "webgpu").includes("webgpu");
 
-/** @returns {Promise<Entry[]>} @throws {InferError} The server does not answer. */
+/** @returns {Promise<Entry[]>} @throws {EdgeInferError} The server does not answer. */
 export async function entries() {
   return (await json(MODELS)).models;
 }
@@ -56,15 +56,15 @@ export async function entries() {
 /**
  * @param {Entry} entry
  * @returns {Promise<Model>}
- * @throws {InferError} The bundle is wrong, or the server does not answer.
+ * @throws {EdgeInferError} The bundle is wrong, or the server does not answer.
  */
 export async function modelOf(entry) {
-  if (entry.error) throw InferError.fromJSON(entry.error);
+  if (entry.error) throw EdgeInferError.fromJSON(entry.error);
   const url = new URL(entry.url, location.href).href;
   const manifest = await json(new URL("manifest.json", `${url.replace(/\/$/, "")}/`));
   if (manifest.chain) {
     const hint = `openChain("${entry.url}") runs it in a page, POST /v2/models/${entry.name}/predict on the server`;
-    throw new InferError(`\`${entry.name}\` is a chain of several models, which this page does not show`, "unsupported", { hint });
+    throw new EdgeInferError(`\`${entry.name}\` is a chain of several models, which this page does not show`, "unsupported", { hint });
   }
   const sizes = new Map((entry.variants ?? []).map(({ id, size }) => [id, size]));
   const labels = manifest.labels ? await json(new URL(manifest.labels, `${url.replace(/\/$/, "")}/`)) : [];
@@ -114,15 +114,15 @@ export function addressOf(url, path) {
  * @param {Model} model
  * @param {string} path In its bundle.
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
- * @throws {InferError} `fetch_error`: the file does not come.
+ * @throws {EdgeInferError} `fetch_error`: the file does not come.
  */
 export async function fileOf({ url, name, files }, path) {
   const here = files?.get(path);
   if (here) return here;
   const response = await fetch(addressOf(url, path)).catch((cause) => {
-    throw new InferError(`\`${path}\` of ${name} could not be fetched`, "fetch_error", { hint: "is the network there?", cause });
+    throw new EdgeInferError(`\`${path}\` of ${name} could not be fetched`, "fetch_error", { hint: "is the network there?", cause });
   });
-  if (!response.ok) throw new InferError(`\`${path}\` of ${name} is not there: the answer is ${response.status}`, "fetch_error", { hint: "reload the page" });
+  if (!response.ok) throw new EdgeInferError(`\`${path}\` of ${name} is not there: the answer is ${response.status}`, "fetch_error", { hint: "reload the page" });
   return new Uint8Array(await response.arrayBuffer());
 }
 
@@ -139,21 +139,21 @@ async function json(url) {
   } catch (cause) {
     const kept = recall(url);
     if (kept !== null) return JSON.parse(kept);
-    throw new InferError("The server does not answer", "fetch_error", { hint: HAS_SERVER ? "start it again: `edge-infer serve`" : "is the host reachable?", cause });
+    throw new EdgeInferError("The server does not answer", "fetch_error", { hint: HAS_SERVER ? "start it again: `edge-infer serve`" : "is the host reachable?", cause });
   }
   const text = await response.text();
   if (response.ok) {
     keep(url, text);
     return JSON.parse(text);
   }
-  throw refusal(text) ?? new InferError(`The server answers ${response.status} for ${url.pathname}`, "fetch_error", { hint: "look at what `edge-infer serve` prints" });
+  throw refusal(text) ?? new EdgeInferError(`The server answers ${response.status} for ${url.pathname}`, "fetch_error", { hint: "look at what `edge-infer serve` prints" });
 }
 
-/** @param {string} text @returns {InferError | null} What the server says of an error; null where it says nothing. */
+/** @param {string} text @returns {EdgeInferError | null} What the server says of an error; null where it says nothing. */
 function refusal(text) {
   try {
     const document = JSON.parse(text);
-    return document?.error ? InferError.fromJSON(document) : null;
+    return document?.error ? EdgeInferError.fromJSON(document) : null;
   } catch {
     return null;
   }

@@ -1,6 +1,6 @@
 /** A worker that measures one way to run a model, in an engine of its own: nothing else shares its start or its memory. */
 
-import { InferError } from "../src/index.js";
+import { EdgeInferError } from "../src/index.js";
 import { Runner } from "./runner.js";
 
 addEventListener("message", async ({ data: { model, way, input, runs, keep } }) => {
@@ -17,7 +17,7 @@ addEventListener("message", async ({ data: { model, way, input, runs, keep } }) 
     times.sort((a, b) => a - b);
     postMessage({ kind: "done", ...first, medianMs: times[runs >> 1], memory: await runner.memory() });
   } catch (error) {
-    postMessage({ kind: "error", error: InferError.describe(error) });
+    postMessage({ kind: "error", error: EdgeInferError.describe(error) });
   }
   await runner.close();
   close();

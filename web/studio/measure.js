@@ -1,6 +1,6 @@
 /** Measures one way to run a model: what comes over the network, the first answer, the others, and the memory. */
 
-import { InferError } from "../src/index.js";
+import { EdgeInferError } from "../src/index.js";
 
 /** @typedef {import("./catalog.js").Model} Model */
 /** @typedef {import("./ways.js").Way} Way */
@@ -29,7 +29,7 @@ export const RUNS = 15;
  * @param {() => void} [options.onBegin] The clock begins.
  * @param {(first: {firstMs: number, answer: any}) => void} [options.onFirst] The first answer is there.
  * @returns {Promise<Figures>}
- * @throws {InferError} As `load` and `pipeline` do; `unsupported`: the worker cannot start.
+ * @throws {EdgeInferError} As `load` and `pipeline` do; `unsupported`: the worker cannot start.
  */
 export async function measure(model, way, input, { keep = true, signal, onBegin, onFirst } = {}) {
   signal?.throwIfAborted();
@@ -37,13 +37,13 @@ export async function measure(model, way, input, { keep = true, signal, onBegin,
   /** @type {Promise<Figures>} */
   const figures = new Promise((resolve, reject) => {
     signal?.addEventListener("abort", () => reject(signal.reason));
-    worker.onerror = () => reject(new InferError("The worker that measures does not start", "unsupported", { hint: "reload the page" }));
+    worker.onerror = () => reject(new EdgeInferError("The worker that measures does not start", "unsupported", { hint: "reload the page" }));
     worker.onmessage = ({ data: { kind, ...data } }) => {
       if (kind === "ready") worker.postMessage({ model, way, input, runs: RUNS, keep });
       else if (kind === "begun") onBegin?.();
       else if (kind === "first") onFirst?.(data);
       else if (kind === "done") resolve(data);
-      else reject(InferError.fromJSON(data.error));
+      else reject(EdgeInferError.fromJSON(data.error));
     };
   });
   return figures.finally(() => worker.terminate());

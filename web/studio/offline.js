@@ -1,6 +1,6 @@
 /** "Offline now": the page's service worker cuts the network, and the page goes on with what was kept. */
 
-import { InferError, keepOffline } from "../src/index.js";
+import { EdgeInferError, keepOffline } from "../src/index.js";
 import { HAS_SERVER } from "./catalog.js";
 import { h, say } from "./parts.js";
 
@@ -31,7 +31,7 @@ export function offlineSwitch(files) {
       } else {
         // An exported page has a copy of the worker beside it: a host of files lets a worker serve its own folder alone.
         const kept = await keepOffline(HAS_SERVER ? { files } : { files, script: "service-worker.js" });
-        if (!kept.isKept) throw new InferError(kept.why, "unsupported");
+        if (!kept.isKept) throw new EdgeInferError(kept.why, "unsupported");
         await cut(true);
         show(true, "The network is cut: what you try now runs from what this page has kept.");
       }
@@ -52,13 +52,13 @@ export function offlineSwitch(files) {
  */
 async function cut(wanted) {
   const worker = navigator.serviceWorker.controller ?? (await navigator.serviceWorker.ready).active;
-  if (!worker) throw new InferError("The service worker is gone", "unsupported", { hint: "reload the page" });
+  if (!worker) throw new EdgeInferError("The service worker is gone", "unsupported", { hint: "reload the page" });
   const { port1, port2 } = new MessageChannel();
   const answer = new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new InferError("The service worker does not answer; reload the page", "unsupported")), ANSWER_MS);
+    const timer = setTimeout(() => reject(new EdgeInferError("The service worker does not answer; reload the page", "unsupported")), ANSWER_MS);
     port1.onmessage = ({ data }) => {
       clearTimeout(timer);
-      if (data.error) reject(InferError.fromJSON(data.error));
+      if (data.error) reject(EdgeInferError.fromJSON(data.error));
       else resolve(data.value);
     };
   });

@@ -1,6 +1,6 @@
 /** The same numbers: each variant on the bundle's golden examples here, and one input through JavaScript, Python and the server. */
 
-import { InferError, loadPython } from "../src/index.js";
+import { EdgeInferError, loadPython } from "../src/index.js";
 import { judgeGolden, readExamples } from "../src/bundle/golden.js";
 import { fileOf, HAS_SERVER } from "./catalog.js";
 import { badge, bytes, h, say, section, table, trouble } from "./parts.js";
@@ -70,7 +70,7 @@ export function proof(state) {
         const said = `${judged.length - wrong.length} of ${judged.length} outputs agree with the source`;
         why.replaceChildren(...judged.length === 1 && !wrong.length ? [`${judged[0].name} agrees with the source`] : [said, ...wrong.flatMap((one) => [h("br"), `${one.name}: ${one.why}`])]);
       } catch (error) {
-        const isRefused = error instanceof InferError && REFUSALS.includes(error.code);
+        const isRefused = error instanceof EdgeInferError && REFUSALS.includes(error.code);
         verdict.replaceChildren(badge(isRefused ? "unknown" : "fail"));
         why.textContent = textOf(error);
       }
@@ -131,7 +131,7 @@ export function proof(state) {
  */
 async function inPython(url, variant, engine, inputs) {
   const given = Object.fromEntries(Object.entries(inputs).map(([name, { data, dtype, shape }]) => {
-    if (!CODES[dtype]) throw new InferError(`The page hands no ${dtype} to Python`, "unsupported");
+    if (!CODES[dtype]) throw new EdgeInferError(`The page hands no ${dtype} to Python`, "unsupported");
     return [name, [data, CODES[dtype], shape]];
   }));
   const python = await loadPython({ engines: engine === "litert" ? ["litert"] : ["ort"], keepImage: false });

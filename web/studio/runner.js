@@ -1,7 +1,7 @@
 /** Runs a model one way at a time: in this page, or on the server. */
 
 import { rootOf } from "../src/fetch/root.js";
-import { InferError, load, pipeline } from "../src/index.js";
+import { EdgeInferError, load, pipeline } from "../src/index.js";
 import { Session, enter, leave } from "../src/page/session.js";
 
 /** @typedef {import("./catalog.js").Model} Model */
@@ -34,7 +34,7 @@ export class Runner {
    * @param {Partial<Way>} way What is left out is chosen by the rules of `load`.
    * @param {{onProgress?: import("../src/index.js").OnProgress, keep?: boolean}} [options]
    * @returns {Promise<Opened>}
-   * @throws {InferError} As `load` and `pipeline` do.
+   * @throws {EdgeInferError} As `load` and `pipeline` do.
    */
   open({ engine, variant, device, threads }, { onProgress, keep } = {}) {
     return this.#next(async () => {
@@ -62,7 +62,7 @@ export class Runner {
    * @param {any} value
    * @param {Record<string, unknown>} [args] Arguments of the task.
    * @returns {Promise<{answer: any, ms: number}>}
-   * @throws {InferError} The input does not fit, or the engine or the server fails.
+   * @throws {EdgeInferError} The input does not fit, or the engine or the server fails.
    */
   answer(value, args = {}) {
     return this.#next(async () => {
@@ -79,7 +79,7 @@ export class Runner {
     if (this.#isOnServer) return model.hasPipeline ? postPredict(model, value, args) : postInfer(model, value);
     if (this.#call) return this.#call(value, args);
     if (this.#session) return this.#session.run(value);
-    throw new InferError("The model is not loaded", "input_error", { hint: "choose a way to run it" });
+    throw new EdgeInferError("The model is not loaded", "input_error", { hint: "choose a way to run it" });
   }
 
   /** @returns {Promise<number | null>} The bytes of the engine's memory; null where they are not known. */
@@ -114,7 +114,7 @@ export class Runner {
  * @param {Model} model With an address, or with its files.
  * @param {{variant?: string, device?: "wasm" | "webgpu", threads?: number, keep?: boolean, onProgress?: import("../src/index.js").OnProgress}} [options]
  * @returns {Promise<Session>}
- * @throws {InferError} As `load` does.
+ * @throws {EdgeInferError} As `load` does.
  */
 export async function loadModel({ url, files }, options = {}) {
   if (!files) return load(url, options);

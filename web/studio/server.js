@@ -1,6 +1,6 @@
 /** Asks the server that the page came from: raw data by `predict`, tensors by `infer`. */
 
-import { InferError } from "../src/index.js";
+import { EdgeInferError } from "../src/index.js";
 import { DATATYPES, arrayOfDatatype } from "./datatypes.js";
 
 /** @typedef {import("./catalog.js").Model} Model */
@@ -27,7 +27,7 @@ export async function postPredict(model, value, parameters) {
 export async function postInfer(model, inputs) {
   const tensors = Object.entries(inputs).map(([name, { data, dtype, shape }]) => {
     const datatype = DATATYPES[dtype];
-    if (!datatype) throw new InferError(`The page cannot send \`${name}\` of ${dtype} as JSON`, "unsupported", { hint: "choose an engine in the page" });
+    if (!datatype) throw new EdgeInferError(`The page cannot send \`${name}\` of ${dtype} as JSON`, "unsupported", { hint: "choose an engine in the page" });
     return { name, shape, datatype, data: Array.from(/** @type {any} */ (data), Number) };
   });
   const { outputs } = await post(`${model.name}/infer`, JSON.stringify({ inputs: tensors }), "application/json");
@@ -50,16 +50,16 @@ async function ask(path, request) {
   try {
     response = await fetch(new URL(`../v2/models/${path}`, import.meta.url), request);
   } catch (cause) {
-    throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
+    throw new EdgeInferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
   }
   const text = await response.text();
   try {
     const answer = JSON.parse(text);
     if (response.ok) return answer;
-    if (answer.error) throw InferError.fromJSON(answer);
+    if (answer.error) throw EdgeInferError.fromJSON(answer);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
   }
   // A proxy answers for a server that is gone.
-  throw new InferError(`The server answers ${response.status} and nothing that can be read`, "fetch_error", { hint: "look at what `edge-infer serve` prints" });
+  throw new EdgeInferError(`The server answers ${response.status} and nothing that can be read`, "fetch_error", { hint: "look at what `edge-infer serve` prints" });
 }

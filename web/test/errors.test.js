@@ -6,25 +6,25 @@ import { test } from "node:test";
 
 import { PYODIDE_VERSION } from "../src/engines/pyodide.js";
 import { ORT_VERSION } from "../src/engines/ort.js";
-import { InferError } from "../src/errors.js";
+import { EdgeInferError } from "../src/errors.js";
 import { VERSION } from "../src/index.js";
 import { transferable } from "../src/page/protocol.js";
 import { didYouMean } from "../src/tasks/words.js";
 
 test("an error is the same after it was sent", () => {
-  const error = new InferError("Input `x` is missing", "input_error", { hint: "add it", details: { input: "x" } });
+  const error = new EdgeInferError("Input `x` is missing", "input_error", { hint: "add it", details: { input: "x" } });
 
-  const received = InferError.fromJSON(JSON.parse(JSON.stringify(error)));
+  const received = EdgeInferError.fromJSON(JSON.parse(JSON.stringify(error)));
 
-  assert.ok(received instanceof InferError);
+  assert.ok(received instanceof EdgeInferError);
   assert.deepEqual(received.toJSON(), error.toJSON());
   assert.equal(String(received), "Input `x` is missing\nhint: add it");
 });
 
 test("anything that is thrown can be described", () => {
-  assert.equal(InferError.describe(new TypeError("no")).error, "TypeError: no");
-  assert.equal(InferError.describe("text").error, "text");
-  assert.equal(InferError.describe(undefined).code, "error");
+  assert.equal(EdgeInferError.describe(new TypeError("no")).error, "TypeError: no");
+  assert.equal(EdgeInferError.describe("text").error, "text");
+  assert.equal(EdgeInferError.describe(undefined).code, "error");
 });
 
 test("each large buffer is moved once, a small one and shared memory never", () => {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { RemoteModel, tensorsOf } from "../src/engines/remote-model.js";
-import { InferError } from "../src/errors.js";
+import { EdgeInferError } from "../src/errors.js";
 import { FallbackModel, fallbackOf, mayBeServed } from "../src/page/fallback.js";
 import { serve } from "./local-server.js";
 
@@ -59,9 +59,9 @@ function hybrid(url, budgetMs) {
 test("a run that fails for want of memory goes to the server, one that fails otherwise does not", async () => {
   const { run, report: told } = hybrid(await model((response) => good(response, [7, 8])));
 
-  assert.equal(await run(1, new InferError("The engine has no memory left for 9 bytes", "out_of_memory")), 7);
-  assert.equal(await run(1, new InferError("RangeError: Array buffer allocation failed", "error")), 7);
-  await assert.rejects(run(1, new InferError("wrong", "execution_error")), { code: "execution_error" });
+  assert.equal(await run(1, new EdgeInferError("The engine has no memory left for 9 bytes", "out_of_memory")), 7);
+  assert.equal(await run(1, new EdgeInferError("RangeError: Array buffer allocation failed", "error")), 7);
+  await assert.rejects(run(1, new EdgeInferError("wrong", "execution_error")), { code: "execution_error" });
   assert.equal(await run(1), 0);
 
   const { device, fallbacks } = told();
@@ -135,7 +135,7 @@ test("what `load` is given is checked, and a key goes to the bundle's own server
   assert.throws(() => fallbackOf("https://[/v2/models/m", undefined, bundle), { code: "input_error" });
   assert.throws(() => fallbackOf(url, 0, bundle), { code: "input_error" });
   const codes = ["unsupported_model", "backend_unavailable", "out_of_memory", "integrity_error", "fetch_error", "input_error"];
-  assert.deepEqual(codes.map((code) => mayBeServed(new InferError("", code))), [true, true, true, false, false, false]);
+  assert.deepEqual(codes.map((code) => mayBeServed(new EdgeInferError("", code))), [true, true, true, false, false, false]);
 });
 
 test("texts and chosen outputs cross as Python sends them", async () => {

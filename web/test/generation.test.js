@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { InferError } from "../src/errors.js";
+import { EdgeInferError } from "../src/errors.js";
 import { definitionOf } from "../src/generation/definition.js";
 import { parseJson } from "../src/generation/json-numbers.js";
 import { GenerationRequests } from "../src/generation/requests.js";
@@ -158,5 +158,5 @@ test("stop texts are found across pieces, the longest first, and what may become
   assert.deepEqual(read(["\u{1F600}!"], ["a\u{1F600}", "?"]), ["a", "\u{1F600}?", ""]);
   assert.deepEqual(read(["aa"], ["a", "b", "a"]), ["", "ab", "", "a"]);
   assert.deepEqual(read([], ["a", ""]), ["a", "", ""]);
-  assert.throws(() => new Stops(["a".repeat(65_537)]), InferError);
+  assert.throws(() => new Stops(["a".repeat(65_537)]), EdgeInferError);
 });

@@ -41,7 +41,7 @@ test("a path relative to the working folder is one of this machine too", async (
 });
 
 test("an error is the one of the worker, and the next load works", async () => {
-  await assert.rejects(load(join(folder, "none.onnx")), { name: "InferError" });
+  await assert.rejects(load(join(folder, "none.onnx")), { name: "EdgeInferError" });
   await assert.rejects(load(path, { signal: AbortSignal.abort(new Error("no more")) }), /no more/);
 
   const session = await load(path);

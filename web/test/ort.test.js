@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-import { InferError } from "../src/errors.js";
+import { EdgeInferError } from "../src/errors.js";
 import { EngineTensor, OrtHeap } from "../src/engines/ort-heap.js";
 import { startOrtEngine } from "../src/engines/ort.js";
 import { DTYPES } from "../src/tensors.js";
@@ -319,7 +319,7 @@ test("the engine's refusal keeps ONNX Runtime's text and code", () => {
 
   assert.throws(
     () => engine.createSession(bytes),
-    (/** @type {InferError} */ error) =>
+    (/** @type {EdgeInferError} */ error) =>
       error.code === "unsupported_model" && /NoSuchOperator/.test(error.message) && error.details.ort_name !== undefined,
   );
 });
@@ -353,7 +353,7 @@ test("bytes that are no model are refused, and the engine lives on", () => {
     try {
       engine.createSession(bytes).close();
     } catch (error) {
-      assert.ok(error instanceof InferError, String(error));
+      assert.ok(error instanceof EdgeInferError, String(error));
       assert.equal(error.code, "unsupported_model", error.message);
     }
   }
@@ -425,7 +425,7 @@ test("inputs that do not fit are refused with what was expected", () =>
     for (const [feeds, said] of cases) {
       assert.throws(
         () => session.run(feeds),
-        (/** @type {InferError} */ error) => error.code === "input_error" && said.test(error.message),
+        (/** @type {EdgeInferError} */ error) => error.code === "input_error" && said.test(error.message),
         String(said),
       );
     }

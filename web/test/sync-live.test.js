@@ -8,7 +8,7 @@ import { bundleOfFiles } from "../src/bundle/in-memory.js";
 import { follow } from "../src/page/follow.js";
 import { LiveModel } from "../src/page/live.js";
 import { StoreModel } from "../src/sync/pull.js";
-import { InferError } from "../src/errors.js";
+import { EdgeInferError } from "../src/errors.js";
 import { isHalted } from "../src/sync/advice.js";
 import { serve } from "./local-server.js";
 import { memoryPlace } from "./place.js";
@@ -100,11 +100,11 @@ test("a version is not refused for what the page asked for, nor for the machine"
   await assert.rejects(take(() => bundleOfFiles(files, { variant: "onnx/typo" })), { code: "input_error" });
   await assert.rejects(take(() => bundleOfFiles(files, { backend: "litert" })), { code: "input_error" });
   for (const code of ["out_of_memory", "backend_unavailable"]) {
-    await assert.rejects(take(() => Promise.reject(new InferError("no", code))), { code });
+    await assert.rejects(take(() => Promise.reject(new EdgeInferError("no", code))), { code });
   }
   assert.deepEqual(settled, new Array(4).fill("undecided"));
 
-  await assert.rejects(take(() => Promise.reject(new InferError("no", "execution_error"))), { code: "trial_failed" });
+  await assert.rejects(take(() => Promise.reject(new EdgeInferError("no", "execution_error"))), { code: "trial_failed" });
   assert.equal(settled.at(-1), "refused");
 });
 
@@ -152,7 +152,7 @@ test("no wait is longer than a timer can be", async () => {
 });
 
 test("a page that waits for its share of a roll-out looks as often as ever", async () => {
-  const delays = await delaysOf(() => Promise.reject(new InferError("wait", "not_released")), { intervalS: 10 }, 20);
+  const delays = await delaysOf(() => Promise.reject(new EdgeInferError("wait", "not_released")), { intervalS: 10 }, 20);
   assert.ok(Math.max(...delays) <= 15_000, `${delays}`);
 });
 

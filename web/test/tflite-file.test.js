@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 
-import { InferError } from "../src/errors.js";
+import { EdgeInferError } from "../src/errors.js";
 import { TfliteFile, endNames } from "../src/engines/tflite-file.js";
 
 /** The model that the engine tests itself with: y = x + x over x: float32[batch, 2]. */
@@ -49,7 +49,7 @@ test("an input that the file does not name is refused", async () => {
 
 test("bytes that are not a TFLite file, or were cut short, are refused", async () => {
   const model = await selfTestModel();
-  const isRefused = (/** @type {unknown} */ error) => error instanceof InferError && error.code === "unsupported_model";
+  const isRefused = (/** @type {unknown} */ error) => error instanceof EdgeInferError && error.code === "unsupported_model";
 
   assert.throws(() => new TfliteFile(new Uint8Array()), isRefused);
   assert.throws(() => new TfliteFile(new TextEncoder().encode("<!doctype html><title>404</title>")), isRefused);
@@ -68,7 +68,7 @@ test("a file whose offsets lie is refused or read, and never anything else", asy
         const file = new TfliteFile(changed);
         for (const name of file.inputs.keys()) file.shapeOf(name);
       } catch (error) {
-        assert.ok(error instanceof InferError, `byte ${place} as ${value}: ${error}`);
+        assert.ok(error instanceof EdgeInferError, `byte ${place} as ${value}: ${error}`);
       }
     }
   }

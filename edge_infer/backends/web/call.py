@@ -227,7 +227,7 @@ def flat_bytes(value: Array) -> memoryview:
 
 
 class _Translated:
-    """Turns the engine's `InferError`, an object of JavaScript, into the same in Python; quicker than a generator."""
+    """Turns the engine's `EdgeInferError`, a JavaScript object, into the same in Python; quicker than a generator."""
 
     __slots__ = ()
 

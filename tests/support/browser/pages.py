@@ -74,7 +74,7 @@ class BrowserPage:
         return self._thread.do(lambda: work(self.page))
 
     def evaluate(self, function: str, argument: Any = None) -> Any:
-        """Run JavaScript in the page; an InferError comes back as the same error of Python."""
+        """Run JavaScript in the page; an EdgeInferError comes back as the same error of Python."""
         guarded = (
             f"async (argument) => {{ try {{ return {{ value: await ({function})(argument) }}; }}"
             " catch (error) { if (!error.toJSON) throw error; return { error: error.toJSON() }; } }"

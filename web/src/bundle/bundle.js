@@ -4,7 +4,7 @@
  */
 
 import { downloadBytes } from "../fetch/download.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
 import { goodBytes, transfer } from "../fetch/transfer.js";
 import { MANIFEST, manifestError, parseManifest } from "./manifest.js";
@@ -61,7 +61,7 @@ function fileOf({ protocol, pathname, hash }) {
  * @param {string} url The address of a bundle, or of a bare `.onnx`, `.ort`, `.tflite` or compiled `.wasm` file.
  * @param {FetchOptions} [options]
  * @returns {Promise<FetchedBundle>}
- * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
+ * @throws {EdgeInferError} `fetch_error`, `manifest_error` or `integrity_error`.
  */
 export async function fetchBundle(url, options = {}) {
   const { variant, backend, formats, precisions, onManifest, onChosen, onProgress, signal, apiKey, store, measured, readsInPlace, withExamples } = options;
@@ -103,7 +103,7 @@ export async function fetchBundle(url, options = {}) {
  * @param {URL} place
  * @param {Pick<FetchOptions, "onProgress" | "signal" | "apiKey" | "store">} options
  * @returns {Promise<{bytes: Uint8Array<ArrayBuffer>, isKept: boolean, isOffline: boolean}>}
- * @throws {InferError} `fetch_error`.
+ * @throws {EdgeInferError} `fetch_error`.
  */
 export async function fetchBare(place, { onProgress, signal, apiKey, store }) {
   const options = /** @type {const} */ ({ phase: "model", onProgress, hint: NO_BUNDLE, headers: keyHeader(apiKey), signal });
@@ -117,7 +117,7 @@ export async function fetchBare(place, { onProgress, signal, apiKey, store }) {
 /** @param {string} file @returns {Reader} Of a bare model. */
 function readNothing(file) {
   return async () => {
-    throw new InferError(`\`${file}\` is one model file, without a bundle around it`, "unsupported", { hint: NO_BUNDLE });
+    throw new EdgeInferError(`\`${file}\` is one model file, without a bundle around it`, "unsupported", { hint: NO_BUNDLE });
   };
 }
 
@@ -135,7 +135,7 @@ function readNothing(file) {
  */
 export async function readContent({ name, labels: labelsPath, examples: examplesPath }, variant, read, withExamples, onChosen, readModel) {
   if (variant.external?.length) {
-    throw new InferError(`Variant \`${variant.id}\` has external data, which a page cannot read`, "unsupported_model", {
+    throw new EdgeInferError(`Variant \`${variant.id}\` has external data, which a page cannot read`, "unsupported_model", {
       hint: "save the model as one file",
     });
   }
@@ -144,7 +144,7 @@ export async function readContent({ name, labels: labelsPath, examples: examples
   try {
     const labels = labelsPath === undefined ? [] : JSON.parse(new TextDecoder().decode((await read(labelsPath)).bytes));
     if (!Array.isArray(labels) || labels.some((label) => typeof label !== "string")) {
-      throw new InferError(`\`${labelsPath}\` is not a JSON list of texts`, "bundle_error");
+      throw new EdgeInferError(`\`${labelsPath}\` is not a JSON list of texts`, "bundle_error");
     }
     const golden = withExamples && examplesPath !== undefined ? (await read(examplesPath)).bytes : undefined;
     const examples = golden && (await import("./golden.js")).readExamples(golden);
@@ -166,7 +166,7 @@ export async function openBundle(url, { signal, apiKey, store }) {
   refuseHub(url);
   const place = new URL(url, globalThis.location?.href);
   if (BARE.test(fileOf(place))) {
-    throw new InferError(`${place} is one model file: there is nothing to choose from`, "input_error", {
+    throw new EdgeInferError(`${place} is one model file: there is nothing to choose from`, "input_error", {
       hint: "measure a bundle: `edge-infer convert model.onnx -o model.bundle`",
     });
   }
@@ -197,7 +197,7 @@ async function fetchManifest(url, { signal, apiKey, store }) {
     await store?.remember(name, bytes);
     return { bytes, isOffline: false };
   } catch (error) {
-    const isUnreachable = error instanceof InferError && error.code === "fetch_error" && !("status" in error.details);
+    const isUnreachable = error instanceof EdgeInferError && error.code === "fetch_error" && !("status" in error.details);
     const kept = isUnreachable && !signal?.aborted ? await store?.recall(name) : null;
     if (!kept) throw error;
     return { bytes: kept, isOffline: true };
@@ -212,7 +212,7 @@ async function fetchManifest(url, { signal, apiKey, store }) {
 function refuseHub(url) {
   if (!String(url).startsWith("hf:")) return;
   const hint = `edge-infer convert ${url} -o model.bundle, then load that bundle by its URL`;
-  throw new InferError(`A page does not load \`${url}\`: it takes bundles`, "unsupported", { hint });
+  throw new EdgeInferError(`A page does not load \`${url}\`: it takes bundles`, "unsupported", { hint });
 }
 
 /**
@@ -240,12 +240,12 @@ export async function fetchFile(place, manifest, path, { onProgress, signal, api
  * @param {URL} url
  * @param {import("../fetch/transfer.js").FileEntry} entry
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
- * @throws {InferError} `integrity_error`: it is not the one that the manifest lists.
+ * @throws {EdgeInferError} `integrity_error`: it is not the one that the manifest lists.
  */
 async function readChecked(url, entry) {
   const bytes = await downloadBytes(url, { phase: "model" });
   if ((await goodBytes(bytes, entry)) === entry.size) return bytes;
-  throw new InferError(`\`${entry.path}\` at ${url} is not the file that the manifest lists`, "integrity_error", {
+  throw new EdgeInferError(`\`${entry.path}\` at ${url} is not the file that the manifest lists`, "integrity_error", {
     hint: "the file was changed or cut short: copy or convert the bundle again",
     details: { path: entry.path },
   });

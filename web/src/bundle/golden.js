@@ -1,6 +1,6 @@
 /** Run a bundle's golden examples on a session, and judge its outputs by the bounds of `edge_infer.parity`, without the rules of top-1 and of slices. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { DTYPES, arrayOver } from "../tensors.js";
 import { draw, pick } from "./drawn.js";
 
@@ -33,7 +33,7 @@ const STORED = /** @type {Record<string, DType>} */ ({
  *
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {Example[]}
- * @throws {InferError} `bundle_error`: it is not a file of golden examples.
+ * @throws {EdgeInferError} `bundle_error`: it is not a file of golden examples.
  */
 export function readExamples(bytes) {
   /** @type {Map<string, Example>} */
@@ -59,7 +59,7 @@ export function readExamples(bytes) {
       examples.set(number, example);
     }
   } catch (error) {
-    throw new InferError(`The golden examples cannot be read: ${error}`, "bundle_error", { hint: "convert the bundle again" });
+    throw new EdgeInferError(`The golden examples cannot be read: ${error}`, "bundle_error", { hint: "convert the bundle again" });
   }
   const isWhole = (/** @type {[string, Example]} */ [number, { outputs }]) => !unread.has(number) && Object.keys(outputs).length > 0;
   return [...examples].filter(isWhole).map(([, example]) => example);
@@ -85,7 +85,7 @@ function readNoted(note, stored) {
  * @param {Example[]} examples
  * @param {{precision: string, parity?: Record<string, Known>}} variant What the weights are stored in, and what is known of its outputs.
  * @returns {Promise<void>}
- * @throws {InferError} `execution_error`: it does not give the golden outputs.
+ * @throws {EdgeInferError} `execution_error`: it does not give the golden outputs.
  */
 export async function requireGolden(session, examples, variant) {
   const judged = await judgeGolden(session, examples, variant);
@@ -112,7 +112,7 @@ export async function judgeGolden(session, examples, { precision, parity = {} })
 /** @param {string} why */
 function failed(why) {
   const details = { golden: why };
-  return new InferError(`The weights do not give their golden outputs: ${why}`, "execution_error", { hint: "publish a better version", details });
+  return new EdgeInferError(`The weights do not give their golden outputs: ${why}`, "execution_error", { hint: "publish a better version", details });
 }
 
 /**

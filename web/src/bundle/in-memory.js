@@ -1,6 +1,6 @@
 /** Open a bundle whose files are in memory already, such as a version that was pulled from a store. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
 import { readContent } from "./bundle.js";
 import { MANIFEST, manifestError, parseManifest } from "./manifest.js";
@@ -15,17 +15,17 @@ import { chooseVariant } from "./selection.js";
  * @param {Files} files
  * @param {import("./selection.js").Choosing & Pick<import("./bundle.js").FetchOptions, "onChosen">} [choosing]
  * @returns {Promise<FetchedBundle>}
- * @throws {InferError} `manifest_error`, `bundle_error` or `unsupported_model`; `input_error`: they are those of an index.
+ * @throws {EdgeInferError} `manifest_error`, `bundle_error` or `unsupported_model`; `input_error`: they are those of an index.
  */
 export async function bundleOfFiles(files, { variant, backend, formats, precisions, onChosen } = {}) {
   const found = new Map(files);
   const read = async (/** @type {string} */ path) => {
     const bytes = found.get(path);
-    if (!bytes) throw new InferError(`The bundle lacks \`${path}\``, "bundle_error", { hint: "publish the model again" });
+    if (!bytes) throw new EdgeInferError(`The bundle lacks \`${path}\``, "bundle_error", { hint: "publish the model again" });
     return { bytes, isKept: true };
   };
   if (!found.has(MANIFEST) && found.has("index.json")) {
-    throw new InferError("It is an index of vectors, and no model", "input_error", { hint: "openIndex(url)" }); // nothing is wrong with it
+    throw new EdgeInferError("It is an index of vectors, and no model", "input_error", { hint: "openIndex(url)" }); // nothing is wrong with it
   }
   const { bytes } = await read(MANIFEST);
   const manifest = parseManifest(bytes);

@@ -3,7 +3,7 @@
  * The rules are those of `edge_infer.bundle.manifest`.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { PART_BYTES } from "../fetch/transfer.js";
 
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
@@ -50,7 +50,7 @@ const RESERVED_IN_VARIANT = ["generate", "stream"];
  *
  * @param {Uint8Array} bytes
  * @returns {Manifest}
- * @throws {InferError} `manifest_error`.
+ * @throws {EdgeInferError} `manifest_error`.
  */
 export function parseManifest(bytes) {
   if (bytes.length > MAX_MANIFEST_BYTES) throw manifestError(`has ${bytes.length} bytes, expected at most ${MAX_MANIFEST_BYTES}`);
@@ -151,8 +151,8 @@ function refuse(entry, fields) {
 /**
  * @param {string} what What is wrong with the manifest.
  * @param {string} [hint]
- * @returns {InferError} `manifest_error`.
+ * @returns {EdgeInferError} `manifest_error`.
  */
 export function manifestError(what, hint = "make the bundle again with `edge-infer convert`") {
-  return new InferError(`manifest.json ${what}`, "manifest_error", { hint });
+  return new EdgeInferError(`manifest.json ${what}`, "manifest_error", { hint });
 }

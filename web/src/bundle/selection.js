@@ -1,6 +1,6 @@
 /** Which variant of a bundle a page takes. The rules are those of `edge_infer.runtime.selection`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {import("./manifest.js").Manifest} Manifest */
 /** @typedef {import("./manifest.js").Variant} Variant */
@@ -27,7 +27,7 @@ const FORMATS = { compiled: "compiled", ort: "onnx", litert: "tflite" };
  * @param {{best?: Measured, wrong: string[]} | undefined} measured What a measurement says.
  * @param {Choosing} options
  * @returns {{chosen: Variant, found: Measured | undefined, why: string}} What was measured of it, and what decided.
- * @throws {InferError} `unsupported_model` or `input_error`: there is none.
+ * @throws {EdgeInferError} `unsupported_model` or `input_error`: there is none.
  */
 export function decide(manifest, { best, wrong } = { wrong: [] }, { variant, backend, formats, precisions }) {
   const found = manifest.variants.some(({ id }) => id === best?.variant) ? best : undefined;
@@ -48,7 +48,7 @@ export function decide(manifest, { best, wrong } = { wrong: [] }, { variant, bac
  * @param {string} [id] The only one to consider.
  * @param {EngineName} [backend] The engine that must read it.
  * @returns {Variant[]}
- * @throws {InferError} `unsupported_model`: there is none.
+ * @throws {EdgeInferError} `unsupported_model`: there is none.
  */
 export function runnable(manifest, id, backend) {
   const one = chooseVariant(manifest, id, backend);
@@ -80,12 +80,12 @@ function withoutWrong(manifest, backend, wrong) {
  * @param {EngineName} [backend] The engine that must read it.
  * @param {Pick<Choosing, "formats" | "precisions">} [preferred] Which format and precision to take first.
  * @returns {Variant}
- * @throws {InferError} `unsupported_model`: the page can run none of them; `input_error`: not by what was asked for;
+ * @throws {EdgeInferError} `unsupported_model`: the page can run none of them; `input_error`: not by what was asked for;
  *   `unsupported`: it is a chain.
  */
 export function chooseVariant(manifest, id, backend, { formats = Object.values(FORMATS), precisions = PRECISIONS } = {}) {
   if (manifest.variants.length === 0) {
-    throw new InferError(`\`${manifest.name}\` is a chain of several models`, "unsupported", {
+    throw new EdgeInferError(`\`${manifest.name}\` is a chain of several models`, "unsupported", {
       hint: 'import { openChain } from "edge-infer"; const chain = await openChain(url)',
     });
   }
@@ -93,7 +93,7 @@ export function chooseVariant(manifest, id, backend, { formats = Object.values(F
   const named = manifest.variants.filter((variant) => id === undefined || variant.id === id);
   if (named.length === 0) {
     const hint = `ask for \`${manifest.variants[0].id}\``;
-    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error", { hint });
+    throw new EdgeInferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error", { hint });
   }
   const order = backend === undefined ? formats : [FORMATS[backend]];
   const firstOf = (/** @type {Variant[]} */ variants) => order.find((one) => variants.some((variant) => variant.format === one));
@@ -119,7 +119,7 @@ function isForPages({ targets = ["any"] }) {
  * @param {string} file
  * @param {string} format
  * @param {EngineName} [backend]
- * @throws {InferError} `input_error`.
+ * @throws {EdgeInferError} `input_error`.
  */
 export function checkFormat(file, format, backend) {
   if (backend !== undefined && FORMATS[backend] !== format) throw unreadable(`\`${file}\``, backend, [format]);
@@ -139,12 +139,12 @@ export function engineOf(format) {
  */
 function unreadable(what, backend, found) {
   if (found.every((format) => format === "decoder")) {
-    return new InferError(`A session does not run what generates text, and ${what} is a decoder`, "unsupported_model", {
+    return new EdgeInferError(`A session does not run what generates text, and ${what} is a decoder`, "unsupported_model", {
       hint: 'import { generate } from "edge-infer"; const generator = await generate(url)',
     });
   }
   const reads = backend === undefined ? "A page runs ONNX, TFLite and compiled models" : `Backend \`${backend}\` reads ${FORMATS[backend]}`;
-  return new InferError(`${reads}, and ${what} is ${found.join(" and ")}`, backend === undefined ? "unsupported_model" : "input_error", {
+  return new EdgeInferError(`${reads}, and ${what} is ${found.join(" and ")}`, backend === undefined ? "unsupported_model" : "input_error", {
     hint: backend === undefined ? "convert the model again with `edge-infer convert`" : "leave `backend` out, or choose another",
   });
 }

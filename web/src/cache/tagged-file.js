@@ -16,7 +16,7 @@ import { sha256 } from "../fetch/sha256.js";
  * @param {URL} url
  * @param {Parameters<typeof downloadBytes>[1]} options
  * @returns {Promise<{bytes: Uint8Array<ArrayBuffer>, isKept: boolean, isOffline: boolean}>}
- * @throws {import("../errors.js").InferError} `fetch_error`: it is not there, or cannot be reached and was not kept.
+ * @throws {import("../errors.js").EdgeInferError} `fetch_error`: it is not there, or cannot be reached and was not kept.
  */
 export async function taggedFile(store, url, options) {
   const name = `tag-${await sha256(new TextEncoder().encode(url.href))}`;

@@ -1,6 +1,6 @@
 /** Bundles that feed one another, in the page: what `openChain` of `index.js` makes. The same answers as `edge_infer.Chain`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { fetchFile, openBundle } from "../bundle/bundle.js";
 import { sha256 } from "../fetch/sha256.js";
 import { Shared, common } from "../tasks/shared.js";
@@ -53,7 +53,7 @@ export class Chain {
     const place = url.replace(/\/$/, "");
     const { apiKey } = openers;
     const { manifest, revision } = await openBundle(place, { signal, apiKey });
-    if (manifest.chain === undefined) throw new InferError(`\`${manifest.name}\` is not a chain`, "unsupported", { hint: "load(url), pipeline(url)" });
+    if (manifest.chain === undefined) throw new EdgeInferError(`\`${manifest.name}\` is not a chain`, "unsupported", { hint: "load(url), pipeline(url)" });
     const definition = readChain(manifest.chain);
     /** @type {Record<string, Kind>} */
     const kinds = Object.fromEntries(Object.entries(definition.inputs).map(([name, kind]) => [name, { name: kind, depth: 0 }]));
@@ -90,7 +90,7 @@ export class Chain {
    *
    * @param {any} inputs Of one input its value, of several an object of them by name; or a list, whose members are answered together.
    * @returns {Promise<ChainRun>}
-   * @throws {InferError} `input_error`: an input lacks, is unknown, or is not what a step takes; the message names the step.
+   * @throws {EdgeInferError} `input_error`: an input lacks, is unknown, or is not what a step takes; the message names the step.
    */
   async run(inputs) {
     const isList = this.#isList(inputs);
@@ -111,7 +111,7 @@ export class Chain {
         values[name] = made;
         timings.push({ name, ms: performance.now() - begin, values: count, cached });
       } catch (error) {
-        if (error instanceof InferError) error.message = `step \`${name}\`: ${error.message}`;
+        if (error instanceof EdgeInferError) error.message = `step \`${name}\`: ${error.message}`;
         throw error;
       }
     }
@@ -177,16 +177,16 @@ export class Chain {
     return Array.isArray(inputs) && !(kinds.length === 1 && ["sound", "tensor"].includes(kinds[0]) && typeof inputs[0] === "number");
   }
 
-  /** @param {any} given @returns {Record<string, any>} @throws {InferError} A name lacks or is unknown. */
+  /** @param {any} given @returns {Record<string, any>} @throws {EdgeInferError} A name lacks or is unknown. */
   #named(given) {
     const names = Object.keys(this.inputs);
     const isObject = given !== null && typeof given === "object" && Object.getPrototypeOf(given) === Object.prototype;
     if (!isObject || (names.length === 1 && Object.keys(given).join() !== names[0])) {
-      if (names.length > 1) throw new InferError(`the chain takes ${listed(names)}, and one value is given`, "input_error", { hint: `{ ${names.join(", ")} }` });
+      if (names.length > 1) throw new EdgeInferError(`the chain takes ${listed(names)}, and one value is given`, "input_error", { hint: `{ ${names.join(", ")} }` });
       return { [names[0]]: given };
     }
-    for (const name of Object.keys(given)) if (!names.includes(name)) throw new InferError(`the chain takes no \`${name}\``, "input_error", { hint: didYouMean(name, names) || `it takes ${listed(names)}` });
-    for (const name of names) if (!(name in given)) throw new InferError(`the chain's input \`${name}\` is not given`, "input_error", { hint: `it takes ${listed(names)}` });
+    for (const name of Object.keys(given)) if (!names.includes(name)) throw new EdgeInferError(`the chain takes no \`${name}\``, "input_error", { hint: didYouMean(name, names) || `it takes ${listed(names)}` });
+    for (const name of names) if (!(name in given)) throw new EdgeInferError(`the chain's input \`${name}\` is not given`, "input_error", { hint: `it takes ${listed(names)}` });
     return given;
   }
 }
@@ -196,7 +196,7 @@ export class Chain {
  *
  * @param {Described} described
  * @param {Described[]} others The steps before it.
- * @throws {InferError} `manifest_error`: it is not.
+ * @throws {EdgeInferError} `manifest_error`: it is not.
  */
 function checkVectors({ step, catalogue }, others) {
   const find = (/** @type {string} */ name) => others.find((one) => one.step.name === name);
@@ -265,7 +265,7 @@ function shown({ name, depth }) {
  * @param {Described} described
  * @param {Record<string, Kind>} kinds
  * @returns {{kind: Kind, depths: Record<string, number>}} The kind of what it makes, and how deep the lists are that it reads.
- * @throws {InferError} `manifest_error`: it reads too little, something that it does not take, or something of another kind.
+ * @throws {EdgeInferError} `manifest_error`: it reads too little, something that it does not take, or something of another kind.
  */
 export function kindOf({ step, takes, optional, gives }, kinds) {
   const at = `chain: step \`${step.name}\` (${step.do})`;
@@ -295,7 +295,7 @@ export function kindOf({ step, takes, optional, gives }, kinds) {
 function partOf(value, depth, field) {
   if (!field) return value;
   if (depth) return value.map((/** @type {any} */ one) => partOf(one, depth - 1, field));
-  if (!(field in value)) throw new InferError(`there is no output \`${field}\``, "input_error", { hint: `the model gives ${listed(Object.keys(value).sort())}` });
+  if (!(field in value)) throw new EdgeInferError(`there is no output \`${field}\``, "input_error", { hint: `the model gives ${listed(Object.keys(value).sort())}` });
   return value[field];
 }
 
@@ -308,10 +308,10 @@ async function keyOf(described, read) {
 
 /** @param {string} name @param {string} kind @param {any} value @returns {Promise<any>} A file's bytes in the place of its address. */
 async function readInput(name, kind, value) {
-  if (kind === "text" && typeof value !== "string") throw new InferError(`\`${name}\` is ${typeof value}, expected a text`, "input_error", { hint: "give a text" });
+  if (kind === "text" && typeof value !== "string") throw new EdgeInferError(`\`${name}\` is ${typeof value}, expected a text`, "input_error", { hint: "give a text" });
   if (kind === "tensor" && Array.isArray(value)) {
     const [data, shape] = [Float32Array.from(value.flat(Infinity)), shapeOf(value)];
-    if (data.length !== sizeOf(shape)) throw new InferError(`\`${name}\` has lists of different lengths`, "input_error", { hint: "give rows of one length" });
+    if (data.length !== sizeOf(shape)) throw new EdgeInferError(`\`${name}\` has lists of different lengths`, "input_error", { hint: "give rows of one length" });
     return { data, dtype: "float32", shape };
   }
   if (kind === "tensor" && value instanceof Float32Array) return { data: value, dtype: "float32", shape: [value.length] };

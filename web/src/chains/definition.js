@@ -1,6 +1,6 @@
 /** The definition of a chain: what a bundle's manifest says in `chain`. The same refusals as `edge_infer/chains/definition.py`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { checked, isObject } from "../tasks/check-parameters.js";
 import { didYouMean, listed } from "../tasks/words.js";
 import { INPUTS, WORKS } from "./works.js";
@@ -34,7 +34,7 @@ const FIELDS = ["name", "do", "bundle", "index", "from", "with", "where", "cache
 /**
  * @param {any} document The manifest's `chain`.
  * @returns {ChainDefinition}
- * @throws {InferError} `manifest_error`: it is of another version or wrong; the message names the step.
+ * @throws {EdgeInferError} `manifest_error`: it is of another version or wrong; the message names the step.
  */
 export function readChain(document) {
   if (document?.version !== VERSION) throw wrong(`chain: version ${JSON.stringify(document?.version)}, this edge-infer reads ${VERSION}`, "update edge-infer");
@@ -60,7 +60,7 @@ export function readChain(document) {
   return { inputs: /** @type {Record<string, string>} */ (inputs), steps: inOrder(steps), outputs };
 }
 
-/** @param {Map<string, ChainStep>} steps @returns {ChainStep[]} @throws {InferError} They read one another in a circle. */
+/** @param {Map<string, ChainStep>} steps @returns {ChainStep[]} @throws {EdgeInferError} They read one another in a circle. */
 function inOrder(steps) {
   const left = new Map(steps);
   const done = [];
@@ -151,5 +151,5 @@ function readFrom(entry, work, at) {
 
 /** @param {string} message @param {string} [hint] */
 export function wrong(message, hint = "build the chain again: edge-infer chain") {
-  return new InferError(message, "manifest_error", { hint });
+  return new EdgeInferError(message, "manifest_error", { hint });
 }

@@ -1,6 +1,6 @@
 /** Lists of values to the single values in them and back: `edge_infer/chains/spread.py`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {number | any[]} Shape Where each single value is in lists. */
 
@@ -9,7 +9,7 @@ import { InferError } from "../errors.js";
  * @param {Record<string, number>} depths How deep the lists of each are.
  * @param {string} name The step's, for errors.
  * @returns {{single: Record<string, any>[], shape: Shape}}
- * @throws {InferError} `input_error`: two lists that belong together have different lengths.
+ * @throws {EdgeInferError} `input_error`: two lists that belong together have different lengths.
  */
 export function spread(values, depths, name) {
   /** @type {Record<string, any>[]} */
@@ -21,7 +21,7 @@ export function spread(values, depths, name) {
     const lengths = lists.map((one) => here[one].length);
     if (new Set(lengths).size > 1) {
       const said = lists.map((one, i) => `${lengths[i]} of \`${one}\``).join(", ");
-      throw new InferError(`step \`${name}\` reads lists of different lengths: ${said}`, "input_error", { hint: "let it read one list" });
+      throw new EdgeInferError(`step \`${name}\` reads lists of different lengths: ${said}`, "input_error", { hint: "let it read one list" });
     }
     const inner = Object.fromEntries(Object.entries(left).map(([one, depth]) => [one, depth - (lists.includes(one) ? 1 : 0)]));
     return Array.from({ length: lengths[0] }, (_, i) => walk(Object.fromEntries(Object.entries(here).map(([one, value]) => [one, lists.includes(one) ? value[i] : value])), inner));

@@ -1,6 +1,6 @@
 /** What the steps of a chain do in the page: one function for each word of `WORKS`, as in `edge_infer/chains/steps/`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { RemoteModel, tensorsOf } from "../engines/remote-model.js";
 import { optionsOf } from "../generation/options.js";
 import { batched, rowOf } from "../tasks/batching.js";
@@ -52,7 +52,7 @@ const PLACE = /\{([A-Za-z_][A-Za-z0-9_-]*)\}/g;
  * @param {ChainStep} step
  * @param {Inside} inside
  * @returns {Described}
- * @throws {InferError} `manifest_error`: the bundle is not what the step needs.
+ * @throws {EdgeInferError} `manifest_error`: the bundle is not what the step needs.
  */
 export function describe(step, inside) {
   const work = WORKS[step.do];
@@ -128,7 +128,7 @@ function tensors(step, { url, manifest = {} }) {
       const specs = new Map(session.inputs.map((/** @type {any} */ spec) => [spec.name, spec]));
       const row = (/** @type {string} */ name, /** @type {any} */ tensor) => {
         const spec = /** @type {any} */ (specs.get(name));
-        if (tensor?.dtype !== spec.dtype) throw new InferError(`input \`${name}\` is given ${tensor?.dtype ?? typeof tensor}, expected ${spec.dtype}`, "input_error", { hint: "let another step make it" });
+        if (tensor?.dtype !== spec.dtype) throw new EdgeInferError(`input \`${name}\` is given ${tensor?.dtype ?? typeof tensor}, expected ${spec.dtype}`, "input_error", { hint: "let another step make it" });
         return most > 1 && tensor.shape.length === spec.shape.length && tensor.shape[0] === 1 ? { ...tensor, shape: tensor.shape.slice(1) } : tensor;
       };
       const run = async (/** @type {Record<string, any>[]} */ values) => {
@@ -283,7 +283,7 @@ function prompt(step) {
  * @param {number} most
  * @param {string} separator
  * @returns {string} A text itself, of hits `[1] ...` for each, of labels their names, of speech its text.
- * @throws {InferError} `input_error`: it has no text.
+ * @throws {EdgeInferError} `input_error`: it has no text.
  */
 export function textOf(name, value, most, separator) {
   if (typeof value === "string") return start(value, most);
@@ -291,7 +291,7 @@ export function textOf(name, value, most, separator) {
   if (rows?.every((one) => "metadata" in one)) return numbered(rows, most, separator);
   if (rows?.every((one) => typeof one.label === "string")) return start(rows.map(({ label }) => label).join(", "), most);
   for (const field of ["answer", "text"]) if (typeof value?.[field] === "string") return start(value[field], most);
-  throw new InferError(`\`${name}\` has no text for the template`, "input_error", { hint: "let it read texts, hits or labels" });
+  throw new EdgeInferError(`\`${name}\` has no text for the template`, "input_error", { hint: "let it read texts, hits or labels" });
 }
 
 /** @param {string} text @param {number} most @returns {string} As many characters as Python counts: those above 65,535 are one. */
@@ -323,7 +323,7 @@ function generate(step, { url, manifest = {} }) {
   try {
     optionsOf(Object.fromEntries(Object.entries(options).filter(([name]) => !["tools", "templateValues"].includes(name))));
   } catch (error) {
-    throw error instanceof InferError ? wrong(`chain: step \`${step.name}\`: ${error.message}`, error.hint) : error;
+    throw error instanceof EdgeInferError ? wrong(`chain: step \`${step.name}\`: ${error.message}`, error.hint) : error;
   }
   return {
     open: async (/** @type {Openers} */ openers) => {

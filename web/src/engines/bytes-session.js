@@ -3,7 +3,7 @@
  * It throws where the GPU fails; the caller has to choose another device.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { arrayOver, bytesOver } from "../tensors.js";
 import { WebGpuOpener } from "./ort-webgpu.js";
 
@@ -18,7 +18,7 @@ export class BytesSession {
    * @param {Uint8Array} model
    * @param {string} variant JSON: the variant's `id`, `precision` and `options`.
    * @returns {Promise<BytesSession>}
-   * @throws {InferError} `backend_unavailable` or `unsupported_model`: no GPU runs it, with the reason.
+   * @throws {EdgeInferError} `backend_unavailable` or `unsupported_model`: no GPU runs it, with the reason.
    */
   static async open(root, model, variant) {
     const base = new URL("vendor/onnxruntime-web/", root);
@@ -40,7 +40,7 @@ export class BytesSession {
    * @param {string} described JSON: `feeds`, each described, and the names of `outputs`.
    * @param {Uint8Array[]} buffers The bytes of each feed that is not of strings.
    * @returns {Promise<Crossed>} The outputs.
-   * @throws {InferError} `input_error` or `execution_error`.
+   * @throws {EdgeInferError} `input_error` or `execution_error`.
    */
   async run(described, buffers) {
     /** @type {{feeds: Described[], outputs: string[]}} */
@@ -70,6 +70,6 @@ export class BytesSession {
 
 /** @param {unknown} error @returns {import("../errors.js").ErrorDocument} */
 export function describeError(error) {
-  if (error instanceof InferError) return error.toJSON();
-  return { ...InferError.describe(error), code: "execution_error" };
+  if (error instanceof EdgeInferError) return error.toJSON();
+  return { ...EdgeInferError.describe(error), code: "execution_error" };
 }

@@ -5,7 +5,7 @@
  * checked against its memory when it is loaded. The methods are those of `litert-session.js`.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { DTYPES, arrayOver, checkInputs, checkNames, checkShape, copyInto, nbytesOf } from "../tensors.js";
 import { VERSION } from "../version.js";
 import { StagedBuffer } from "./staged-buffer.js";
@@ -45,7 +45,7 @@ export class CompiledEngine {
    *
    * @param {Uint8Array} model The bytes of a `model.wasm`.
    * @returns {CompiledSession}
-   * @throws {InferError} `unsupported_model`: it is not a compiled model, is damaged, or this browser cannot compile it.
+   * @throws {EdgeInferError} `unsupported_model`: it is not a compiled model, is damaged, or this browser cannot compile it.
    */
   createSession(model) {
     return new CompiledSession(model);
@@ -106,7 +106,7 @@ export class CompiledSession {
    * @param {{outputs?: string[], into?: Record<string, NumberArray>}} [options] The outputs to read, all unless
    *   given; and arrays to write outputs into.
    * @returns {Record<string, Tensor>}
-   * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the model fails.
+   * @throws {EdgeInferError} `input_error` where a value does not fit, `execution_error` where the model fails.
    */
   run(feeds, { outputs = this.outputs.map((spec) => spec.name), into = {} } = {}) {
     checkNames("Output", [...outputs, ...Object.keys(into)], this.outputs);
@@ -145,7 +145,7 @@ export class CompiledSession {
     const wrong = shapes.findIndex(([count]) => count !== rows);
     if (wrong >= 0) {
       const { name } = this.inputs[wrong];
-      throw new InferError(`Input \`${name}\` has ${shapes[wrong][0]} samples, another one ${rows}: all inputs share their batch`, "input_error", {
+      throw new EdgeInferError(`Input \`${name}\` has ${shapes[wrong][0]} samples, another one ${rows}: all inputs share their batch`, "input_error", {
         details: { input: name },
       });
     }
@@ -193,7 +193,7 @@ export class CompiledCall {
   slot(name) {
     const found = this.slots[this.session.inputs.findIndex((spec) => spec.name === name)];
     if (!found || this.isClosed) {
-      throw new InferError(`Input \`${name}\` has no buffer in this call`, "input_error", { details: { input: name } });
+      throw new EdgeInferError(`Input \`${name}\` has no buffer in this call`, "input_error", { details: { input: name } });
     }
     return found;
   }
@@ -207,18 +207,18 @@ export class CompiledCall {
    * Run on what was written.
    *
    * @returns {undefined} Every output lies in the same buffer after every run.
-   * @throws {InferError} `execution_error` where the model fails.
+   * @throws {EdgeInferError} `execution_error` where the model fails.
    */
   run() {
     const { memory, start } = this.session;
-    if (this.isClosed || !memory) throw new InferError("The call is closed", "input_error", { hint: "load the model again" });
+    if (this.isClosed || !memory) throw new EdgeInferError("The call is closed", "input_error", { hint: "load the model again" });
     for (let row = 0; row < this.rows; row++) {
       this.slots.forEach((bytes, i) => memory.inputs[i].set(partAt(bytes, row, this.rows)));
       if (!this.session.keepsState) this.session.startOver();
       try {
         start();
       } catch (cause) {
-        throw new InferError(`The compiled model failed: ${cause}`, "execution_error", { hint: "compile the model again", cause });
+        throw new EdgeInferError(`The compiled model failed: ${cause}`, "execution_error", { hint: "compile the model again", cause });
       }
       this.places.forEach((place, i) => partAt(this.results[i], row, this.rows).set(memory.outputs[place]));
     }
@@ -338,7 +338,7 @@ function instantiate(model) {
     return { module, program, run: /** @type {() => void} */ (run), memory: /** @type {ArrayBuffer} */ (memory.buffer) };
   } catch (cause) {
     const said = cause instanceof Error ? cause.message : cause;
-    throw new InferError(`The file is not a compiled model that can run here: ${said}`, "unsupported_model", { hint: NOT_COMPILED, cause });
+    throw new EdgeInferError(`The file is not a compiled model that can run here: ${said}`, "unsupported_model", { hint: NOT_COMPILED, cause });
   }
 }
 
@@ -371,7 +371,7 @@ function partOf(tensor, base, memory) {
   const start = base + offset;
   const end = isKnown ? start + nbytesOf(dtype, shape) : NaN;
   if (typeof name !== "string" || !isSize(base) || !isSize(offset) || !(end <= memory.byteLength) || start % (DTYPES[dtype].bits / 8)) {
-    throw new InferError(`The file is not a compiled model that can run here: \`${name}\` lies outside of its memory`, "unsupported_model", {
+    throw new EdgeInferError(`The file is not a compiled model that can run here: \`${name}\` lies outside of its memory`, "unsupported_model", {
       hint: NOT_COMPILED,
     });
   }
@@ -388,7 +388,7 @@ function variableOf(state, base, memory) {
   const [offset, nbytes, initial] = Array.isArray(state) ? state : [NaN, NaN, NaN];
   const places = [base, offset, nbytes, initial + 1, base + Math.max(offset, initial) + nbytes];
   if (!places.every(Number.isSafeInteger) || Math.min(...places) < 0 || places[4] > memory.byteLength) {
-    throw new InferError("The file is not a compiled model that can run here: a variable lies outside of its memory", "unsupported_model", {
+    throw new EdgeInferError("The file is not a compiled model that can run here: a variable lies outside of its memory", "unsupported_model", {
       hint: NOT_COMPILED,
     });
   }

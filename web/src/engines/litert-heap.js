@@ -1,11 +1,11 @@
 /**
- * The memory of LiteRT.js's wasm module: a model compiled for fixed shapes, its tensors, and errors as `InferError`.
+ * The memory of LiteRT.js's wasm module: a model compiled for fixed shapes, its tensors, and errors as `EdgeInferError`.
  *
  * The bindings are those of `@litertjs/core` 2.5.3 (`dist/index.d.ts`, Apache-2.0). A view of the memory ends when the
  * memory grows, so one is taken for each copy. Every object of C++ is deleted by hand.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { endNames } from "./tflite-file.js";
 
 /** @typedef {import("../tensors.js").DType} DType */
@@ -90,18 +90,18 @@ export class LiteRtHeap {
    */
   guard(call, doing, code) {
     if (this.aborted) {
-      throw new InferError(`The engine stopped earlier: ${this.aborted}`, "backend_unavailable", { hint: "reload the page" });
+      throw new EdgeInferError(`The engine stopped earlier: ${this.aborted}`, "backend_unavailable", { hint: "reload the page" });
     }
     this.log.length = 0;
     try {
       return call();
     } catch (error) {
-      if (error instanceof InferError) throw error;
+      if (error instanceof EdgeInferError) throw error;
       const said = error instanceof Error ? error.message : String(error);
       if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError) {
         this.aborted = `${doing}: ${said}`;
         const isShort = /bad_alloc|out of memory|\(OOM\)/i.test(said);
-        throw new InferError(`The engine stopped while ${this.aborted}`, isShort ? "out_of_memory" : "execution_error", {
+        throw new EdgeInferError(`The engine stopped while ${this.aborted}`, isShort ? "out_of_memory" : "execution_error", {
           hint: "reload the page; with less memory in use it may work",
           details: { engine: "litert-web", heap: this.size },
           cause: error,
@@ -130,7 +130,7 @@ export class LiteRtHeap {
         : isLoading
           ? "the file is cut short or no TFLite model: fetch or convert it again"
           : "";
-    return new InferError(`The engine failed ${doing}: ${text}`, code, { hint, details: { engine: "litert-web", heap: this.size } });
+    return new EdgeInferError(`The engine failed ${doing}: ${text}`, code, { hint, details: { engine: "litert-web", heap: this.size } });
   }
 
   /**
@@ -140,7 +140,7 @@ export class LiteRtHeap {
   alloc(bytes) {
     const pointer = this.guard(() => this.module._malloc(Math.max(1, bytes)), `allocating ${bytes} bytes`, "execution_error");
     if (pointer === 0) {
-      throw new InferError(`The engine has no memory left for ${bytes} bytes; it holds ${this.size}`, "out_of_memory", {
+      throw new EdgeInferError(`The engine has no memory left for ${bytes} bytes; it holds ${this.size}`, "out_of_memory", {
         hint: "close sessions that are not used any more",
         details: { bytes, heap: this.size },
       });
@@ -189,7 +189,7 @@ export class LiteRtHeap {
     const dtype = DTYPES_BY_CODE[code];
     if (dtype === undefined) {
       const kind = NAMES_BY_CODE[code] || `of LiteRT's element type ${code}`;
-      throw new InferError(`\`${name}\` is ${kind}, which cannot be passed in a page`, "unsupported_model", {
+      throw new EdgeInferError(`\`${name}\` is ${kind}, which cannot be passed in a page`, "unsupported_model", {
         hint: "use an onnx variant, or convert the model so that its inputs and outputs are of a plain type",
         details: { tensor: name, type: code },
       });

@@ -6,7 +6,7 @@
  * stay in the engine: LiteRT.js has no memory to keep them in.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { arrayOver, checkInputs, checkNames, checkShape, copyInto, nbytesOf } from "../tensors.js";
 import { LiteRtProgram } from "./litert-heap.js";
 import { StagedBuffer } from "./staged-buffer.js";
@@ -31,7 +31,7 @@ export class LiteRtSession {
    * @param {Uint8Array | StoredFile} model The bytes of a `.tflite` file.
    * @param {number} threads
    * @param {boolean} [keepsState] Whether hidden state stays from run to run; each run starts it over unless given.
-   * @throws {InferError} `unsupported_model`: the engine cannot load it.
+   * @throws {EdgeInferError} `unsupported_model`: the engine cannot load it.
    */
   constructor(heap, model, threads, keepsState = false) {
     this.heap = heap;
@@ -90,7 +90,7 @@ export class LiteRtSession {
    * @param {{outputs?: string[], into?: Record<string, NumberArray>}} [options] The outputs to compute, all unless
    *   given; and arrays to write outputs into.
    * @returns {Record<string, Tensor>}
-   * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
+   * @throws {EdgeInferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
    */
   run(feeds, { outputs = this.outputs.map((spec) => spec.name), into = {} } = {}) {
     checkNames("Output", [...outputs, ...Object.keys(into)], this.outputs);
@@ -112,7 +112,7 @@ export class LiteRtSession {
     checkNames("Output", outputs, this.outputs);
     const inOrder = this.inputs.map((spec) => {
       const shape = shapes[spec.name];
-      if (!shape) throw new InferError(`Input \`${spec.name}\` has no shape`, "input_error", { details: { input: spec.name } });
+      if (!shape) throw new EdgeInferError(`Input \`${spec.name}\` has no shape`, "input_error", { details: { input: spec.name } });
       checkShape(spec, shape);
       return shape;
     });
@@ -129,11 +129,11 @@ export class LiteRtSession {
 
   /** @param {number[][]} shapes */
   programFor(shapes) {
-    if (this.isClosed) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    if (this.isClosed) throw new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
     const key = this.keyOf(shapes);
     const known = this.programs.get(key);
     if (this.keepsState && !known && this.programs.size > 0) {
-      throw new InferError(`The inputs of a stream have the shapes ${[...this.programs.keys()][0]}, now ${key}`, "input_error", {
+      throw new EdgeInferError(`The inputs of a stream have the shapes ${[...this.programs.keys()][0]}, now ${key}`, "input_error", {
         hint: "open another stream: the model keeps its state for one set of shapes",
       });
     }
@@ -161,7 +161,7 @@ export class LiteRtSession {
     const named = Object.fromEntries(this.inputs.map(({ name }, i) => [name, shapes[i]]));
     const empty = this.inputs.find((_, i) => shapes[i].includes(0));
     if (empty) {
-      throw new InferError(
+      throw new EdgeInferError(
         `Input \`${empty.name}\` has shape (${named[empty.name]}), which has no element: LiteRT cannot run on it`,
         "input_error",
         { hint: "skip the call, or use an onnx variant", details: { input: empty.name } },
@@ -245,7 +245,7 @@ export class LiteRtCall {
   slot(name) {
     const index = this.session.inputs.findIndex((spec) => spec.name === name);
     if (index < 0 || this.isClosed) {
-      throw new InferError(`Input \`${name}\` has no buffer in this call`, "input_error", { details: { input: name } });
+      throw new EdgeInferError(`Input \`${name}\` has no buffer in this call`, "input_error", { details: { input: name } });
     }
     const found = this.slots.get(index) ?? new Uint8Array(nbytesOf(this.session.inputs[index].dtype, this.shapes[index]));
     this.slots.set(index, found);
@@ -261,12 +261,12 @@ export class LiteRtCall {
    * Run on what was written.
    *
    * @returns {undefined} Every output lies in the same buffer after every run.
-   * @throws {InferError} `execution_error` where the engine fails.
+   * @throws {EdgeInferError} `execution_error` where the engine fails.
    */
   run() {
     const { heap } = this;
     if (this.isClosed || this.session.isClosed) {
-      throw new InferError("The call is closed", "input_error", { hint: "prepare it again" });
+      throw new EdgeInferError("The call is closed", "input_error", { hint: "prepare it again" });
     }
     for (const [index, bytes] of this.slots) this.write(index, bytes);
     if (this.session.hasHiddenState && !this.session.keepsState && this.entry.hasRun) this.entry.program.startOver();
@@ -288,7 +288,7 @@ export class LiteRtCall {
     const result = this.results[index];
     const bytes = nbytesOf(result.dtype, result.shape);
     if (buffer.packedSize() !== bytes) {
-      throw new InferError(
+      throw new EdgeInferError(
         `Output \`${this.outputNames[index]}\` has ${buffer.packedSize()} bytes, its shape (${result.shape}) takes ${bytes}`,
         "execution_error",
         { hint: "the shape of an output may not depend on the data in LiteRT.js: use an onnx variant" },
@@ -305,7 +305,7 @@ export class LiteRtCall {
   description(index) {
     const found = this.results[index];
     if (!found) {
-      throw new InferError(`Output \`${this.outputNames[index]}\` is not there: run the call first`, "input_error");
+      throw new EdgeInferError(`Output \`${this.outputNames[index]}\` is not there: run the call first`, "input_error");
     }
     return found;
   }

@@ -5,7 +5,7 @@
  * on that build's one thread. The calls are those of `@litertjs/core` 2.5.3 (`dist/index.js`, Apache-2.0).
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { arrayOver, nbytesOf } from "../tensors.js";
 import { LiteRtHeap, listOf } from "./litert-heap.js";
 import { LITERT_VERSION, startBuild } from "./litert.js";
@@ -72,7 +72,7 @@ export class LiteRtGpuOpener {
     /** @type {import("./ort-webgpu-session.js").GpuDevice | undefined} */
     let gpu;
     try {
-      if (!canSwitchStacks()) throw new InferError("this browser cannot switch stacks (JSPI), which LiteRT.js needs there", "backend_unavailable");
+      if (!canSwitchStacks()) throw new EdgeInferError("this browser cannot switch stacks (JSPI), which LiteRT.js needs there", "backend_unavailable");
       gpu = await requestDevice(["maxStorageBuffersPerShaderStage", "maxTextureDimension2D"]);
       const { module, log } = await startBuild(this.base, BUILD, LITERT_GPU_BYTES, this.onProgress);
       const own = await GpuModel.load(new LiteRtHeap(module, log, 0, gpu), gpu, model);
@@ -138,7 +138,7 @@ class GpuModel {
    */
   static async load(heap, gpu, model) {
     const made = new GpuModel(heap, gpu, model);
-    if (made.file.hasState) throw new InferError("the model keeps hidden state, which stays on wasm", "unsupported_model");
+    if (made.file.hasState) throw new EdgeInferError("the model keeps hidden state, which stays on wasm", "unsupported_model");
     const { pointer, loaded } = made.loadFile(model);
     const signature = loaded.getSignature(0);
     const names = [endNames(listOf(signature.inputNames()), "input"), endNames(listOf(signature.outputNames()), "output")];
@@ -185,7 +185,7 @@ class GpuModel {
     this.program = { key, compiled, model: loaded, pointer };
     if (!compiled.isFullyAccelerated()) {
       this.drop();
-      throw new InferError("LiteRT.js runs this model there in part only", "unsupported_model");
+      throw new EdgeInferError("LiteRT.js runs this model there in part only", "unsupported_model");
     }
     return this.program;
   }

@@ -84,7 +84,7 @@ export class LiteRtEngine {
    *
    * @param {Uint8Array | import("../cache/stored-file.js").StoredFile} model The bytes of a `.tflite` file.
    * @returns {LiteRtSession}
-   * @throws {InferError} `unsupported_model`: the engine cannot load it.
+   * @throws {EdgeInferError} `unsupported_model`: the engine cannot load it.
    */
   createSession(model) {
     return new LiteRtSession(this.heap, model, this.threads);
@@ -96,7 +96,7 @@ export class LiteRtEngine {
  *
  * @param {EngineOptions} [options]
  * @returns {Promise<LiteRtEngine>}
- * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
+ * @throws {EdgeInferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
 export async function startLiteRtEngine({ base = `${ROOT}vendor/litert/`, threads, onProgress } = {}) {
   const folder = await folderOf(PINNED, new URL(base, globalThis.location?.href), "litert_wasm_internal.js");

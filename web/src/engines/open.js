@@ -1,6 +1,6 @@
 /** Start each engine once, when it is first needed, and open models with the engine that reads their format. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { ROOT } from "../fetch/root.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
@@ -54,14 +54,14 @@ const engines = new Map();
  * @param {Name} name
  * @param {StartOptions} [options] Used by the first call.
  * @returns {Promise<Engines[Name]>}
- * @throws {InferError} `backend_unavailable`: it cannot start here; `input_error`: there is no such engine.
+ * @throws {EdgeInferError} `backend_unavailable`: it cannot start here; `input_error`: there is no such engine.
  */
 export async function sharedEngine(name, { root = ROOT, ...options } = {}) {
   if (!Object.hasOwn(STARTERS, name)) {
-    throw new InferError(`Engine \`${name}\` is not known; choose from \`ort\`, \`litert\`, \`compiled\``, "input_error");
+    throw new EdgeInferError(`Engine \`${name}\` is not known; choose from \`ort\`, \`litert\`, \`compiled\``, "input_error");
   }
   if (typeof WebAssembly === "undefined") {
-    throw new InferError("This browser runs no WebAssembly here", "backend_unavailable", {
+    throw new EdgeInferError("This browser runs no WebAssembly here", "backend_unavailable", {
       hint: "a mode of high security may switch it off for this site; else take a browser of 2021 or later, or load(url, { fallback: SERVER })",
     });
   }
@@ -81,11 +81,11 @@ export async function sharedEngine(name, { root = ROOT, ...options } = {}) {
  * @param {EngineSettings} settings
  * @param {import("../fetch/download.js").OnProgress} [onProgress]
  * @returns {Promise<Opener>}
- * @throws {InferError} `backend_unavailable`: the engine cannot start here; `input_error`: it has no such device.
+ * @throws {EdgeInferError} `backend_unavailable`: the engine cannot start here; `input_error`: it has no such device.
  */
 export async function startEngine(variant, device, settings, onProgress) {
   if (!["auto", "wasm", "webgpu", "webnn"].includes(device)) {
-    throw new InferError(`Device \`${device}\` is not known; choose from \`auto\`, \`wasm\`, \`webgpu\`, \`webnn\``, "input_error");
+    throw new EdgeInferError(`Device \`${device}\` is not known; choose from \`auto\`, \`wasm\`, \`webgpu\`, \`webnn\``, "input_error");
   }
   const options = { ...settings, onProgress };
   if (variant.format === "tflite" && device === "webgpu") {

@@ -5,7 +5,7 @@
  * the model's own shapes turn out to be wrong, the engine allocates the output, run by run.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { arrayOver, checkShape, nbytesOf, symbolSizes } from "../tensors.js";
 import { EngineTensor } from "./ort-heap.js";
 import { StagedBuffer } from "./staged-buffer.js";
@@ -88,7 +88,7 @@ export class OrtCall {
     session.inputs.forEach((spec, place) => {
       const shape = shapes[spec.name];
       if (shape === undefined) {
-        throw new InferError(`Input \`${spec.name}\` has no shape`, "input_error", { details: { input: spec.name } });
+        throw new EdgeInferError(`Input \`${spec.name}\` has no shape`, "input_error", { details: { input: spec.name } });
       }
       if (shape === null) {
         this.fedPlaces.push(place);
@@ -136,7 +136,7 @@ export class OrtCall {
   slot(name) {
     const bytes = this.slots.get(name)?.bytes;
     if (!bytes || this.isClosed) {
-      throw new InferError(`Input \`${name}\` has no buffer in this call`, "input_error", { details: { input: name } });
+      throw new EdgeInferError(`Input \`${name}\` has no buffer in this call`, "input_error", { details: { input: name } });
     }
     return bytes;
   }
@@ -156,7 +156,7 @@ export class OrtCall {
   writeStrings(name, strings) {
     const slot = this.slots.get(name);
     const place = this.session.inputs.findIndex((spec) => spec.name === name);
-    if (!slot || slot.spec.dtype !== "string") throw new InferError(`Input \`${name}\` takes no strings`, "input_error");
+    if (!slot || slot.spec.dtype !== "string") throw new EdgeInferError(`Input \`${name}\` takes no strings`, "input_error");
     const handle = this.heap.createStrings([...strings], slot.shape);
     this.drop(slot.handle);
     slot.handle = handle;
@@ -177,12 +177,12 @@ export class OrtCall {
    *   outputs are written into, each in the order of the session's inputs and of the outputs asked for.
    * @returns {string | undefined} Nothing where every output is in its buffer; else JSON: for each output that is not,
    *   its index, dtype and shape.
-   * @throws {InferError} `execution_error` where the engine fails, with ONNX Runtime's text.
+   * @throws {EdgeInferError} `execution_error` where the engine fails, with ONNX Runtime's text.
    */
   run(...tensors) {
     const { heap } = this;
     if (this.isClosed || this.session.handle === 0) {
-      throw new InferError("The call is closed", "input_error", { hint: "prepare it again" });
+      throw new EdgeInferError("The call is closed", "input_error", { hint: "prepare it again" });
     }
     if (this.isSettled) {
       heap.guard(this.repeat, "running a model");
@@ -192,7 +192,7 @@ export class OrtCall {
     this.fedPlaces.forEach((place, i) => heap.setWords(this.inValues + 4 * place, [this.fed(place, tensors[i])]));
     const targets = tensors.slice(this.fedPlaces.length);
     if (targets.length < this.placedCount || !targets.every((one) => one instanceof EngineTensor)) {
-      throw new InferError(`The call writes into ${this.placedCount} tensors of the engine, and other values came`, "input_error");
+      throw new EdgeInferError(`The call writes into ${this.placedCount} tensors of the engine, and other values came`, "input_error");
     }
     heap.guard(() => this.attempt(targets), "running a model");
     this.hasRun = true;
@@ -211,10 +211,10 @@ export class OrtCall {
   fed(place, tensor) {
     const spec = this.session.inputs[place];
     if (!(tensor instanceof EngineTensor) || tensor.heap !== this.heap) {
-      throw new InferError(`Input \`${spec.name}\` expects a tensor that this engine kept`, "input_error");
+      throw new EdgeInferError(`Input \`${spec.name}\` expects a tensor that this engine kept`, "input_error");
     }
     if (tensor.dtype !== spec.dtype) {
-      throw new InferError(`Input \`${spec.name}\` has dtype ${tensor.dtype}, expected ${spec.dtype}`, "input_error");
+      throw new EdgeInferError(`Input \`${spec.name}\` has dtype ${tensor.dtype}, expected ${spec.dtype}`, "input_error");
     }
     checkShape(spec, tensor.shape);
     return tensor.handle;
@@ -313,7 +313,7 @@ export class OrtCall {
   description(index) {
     const found = this.fixed[index] ?? this.given[index];
     if (!found) {
-      throw new InferError(`Output \`${this.outputNames[index]}\` is not there: run the call first`, "input_error");
+      throw new EdgeInferError(`Output \`${this.outputNames[index]}\` is not there: run the call first`, "input_error");
     }
     return found;
   }
@@ -371,7 +371,7 @@ export class OrtCall {
   take(index) {
     const given = this.given[index];
     if (!given) {
-      throw new InferError(`Output \`${this.outputNames[index]}\` was not kept by this call`, "input_error");
+      throw new EdgeInferError(`Output \`${this.outputNames[index]}\` was not kept by this call`, "input_error");
     }
     this.given[index] = null;
     this.held.handles.delete(given.handle);

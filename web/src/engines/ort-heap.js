@@ -1,5 +1,5 @@
 /**
- * The memory of onnxruntime-web's wasm module: allocations, strings, tensors, and its error codes as `InferError`.
+ * The memory of onnxruntime-web's wasm module: allocations, strings, tensors, and its error codes as `EdgeInferError`.
  *
  * The facts about the exported functions come from the package itself (onnxruntime-web 1.30.0, MIT:
  * `lib/wasm/wasm-core-impl.ts`, `session-options.ts`, `wasm-types.ts`) and from the C++ behind them
@@ -11,7 +11,7 @@
  * its own `HEAPU8`; `getValue` brings the caller's up to date.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { DTYPES, dtypeOfCode, nbytesOf, sizeOf } from "../tensors.js";
 
 /** @typedef {import("../tensors.js").DType} DType */
@@ -93,7 +93,7 @@ function codeOf(said, code) {
   return /bad_alloc|out of memory|\(OOM\)|failed to allocate memory/i.test(said) ? "out_of_memory" : code;
 }
 
-/** The memory of one wasm module, with calls that throw `InferError` instead of returning codes. */
+/** The memory of one wasm module, with calls that throw `EdgeInferError` instead of returning codes. */
 export class OrtHeap {
   /** @param {OrtModule} module */
   constructor(module) {
@@ -117,7 +117,7 @@ export class OrtHeap {
     // One byte at least: a null pointer would stand for a tensor that has no data.
     const pointer = bytes < MAX_BYTES ? this.module._malloc(Math.max(1, bytes)) : 0;
     if (pointer === 0) {
-      throw new InferError(`The engine has no memory left for ${bytes} bytes; it holds ${this.size}`, "out_of_memory", {
+      throw new EdgeInferError(`The engine has no memory left for ${bytes} bytes; it holds ${this.size}`, "out_of_memory", {
         hint: "close sessions and tensors that are not used any more",
         details: { bytes, heap: this.size },
       });
@@ -186,16 +186,16 @@ export class OrtHeap {
    */
   guard(call, what) {
     if (this.aborted) {
-      throw new InferError(`The engine stopped earlier: ${this.aborted}`, "backend_unavailable", { hint: "reload the page" });
+      throw new EdgeInferError(`The engine stopped earlier: ${this.aborted}`, "backend_unavailable", { hint: "reload the page" });
     }
     try {
       const result = call();
       this.module.getValue(0, "i8");
       return result;
     } catch (error) {
-      if (error instanceof InferError) throw error;
+      if (error instanceof EdgeInferError) throw error;
       this.aborted = `${what}: ${error instanceof Error ? error.message : String(error)}`;
-      throw new InferError(`The engine stopped while ${this.aborted}`, codeOf(this.aborted, "execution_error"), {
+      throw new EdgeInferError(`The engine stopped while ${this.aborted}`, codeOf(this.aborted, "execution_error"), {
         hint: "reload the page; with less memory in use it may work",
         cause: error,
       });
@@ -207,7 +207,7 @@ export class OrtHeap {
    *
    * @param {string} what What failed: the start of the message.
    * @param {string} code The error's code.
-   * @returns {InferError}
+   * @returns {EdgeInferError}
    */
   error(what, code) {
     this.module._OrtGetLastError(this.words, this.words + 4);
@@ -215,7 +215,7 @@ export class OrtHeap {
     const text = pointer === 0 ? "no reason given" : this.text(pointer);
     const name = ERROR_NAMES[number] ?? `code ${number}`;
     const details = { engine: "ort-web", ort_code: number, ort_name: name, ort_text: text };
-    return new InferError(`${what}: ${text}`, codeOf(text, code), { details });
+    return new EdgeInferError(`${what}: ${text}`, codeOf(text, code), { details });
   }
 
   /**
@@ -279,7 +279,7 @@ export class OrtHeap {
     this.module._OrtFree(dims);
     const dtype = dtypeOfCode(code);
     if (dtype === undefined) {
-      throw new InferError(`Output \`${name}\` has ONNX's element type ${code}, which has no name here`, "unsupported_model", {
+      throw new EdgeInferError(`Output \`${name}\` has ONNX's element type ${code}, which has no name here`, "unsupported_model", {
         hint: "convert the model so that this output is of a plain type",
         details: { output: name, type: code },
       });
@@ -332,10 +332,10 @@ export class EngineTensor {
     forgotten.register(this, this.held, this);
   }
 
-  /** @returns {number} The engine's handle; an `InferError` where the tensor is closed. */
+  /** @returns {number} The engine's handle; an `EdgeInferError` where the tensor is closed. */
   get handle() {
     if (this.held.handle === 0) {
-      throw new InferError("The tensor is closed", "input_error", { hint: "keep the output again with `keep`" });
+      throw new EdgeInferError("The tensor is closed", "input_error", { hint: "keep the output again with `keep`" });
     }
     return this.held.handle;
   }

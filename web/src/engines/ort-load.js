@@ -1,6 +1,6 @@
 /** Load an ONNX model into onnxruntime-web's module: its settings, and weights that the engine reads where they lie. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { weightsApart } from "./onnx-weights.js";
 
 /** @typedef {import("../cache/stored-file.js").StoredFile} StoredFile */
@@ -30,7 +30,7 @@ const LEVELS = { disabled: 0, basic: 1, extended: 2, layout: 3, all: 99 };
  * @param {SessionOptions} options
  * @param {boolean} isReserved Whether they lie in the heap already, by `OrtEngine.reserve`; then they are freed.
  * @returns {number} The engine's session, which `_OrtReleaseSession` frees.
- * @throws {InferError} `unsupported_model`: the engine cannot load it; `input_error`: it does not take an option.
+ * @throws {EdgeInferError} `unsupported_model`: the engine cannot load it; `input_error`: it does not take an option.
  */
 export function createSession(heap, model, options, isReserved) {
   const { config = {}, freeDimensions = {}, externalData = {}, logLevel = 4 } = options;
@@ -111,14 +111,14 @@ function isInMemory(model) {
  */
 function choice(option, known, given) {
   if (Object.hasOwn(known, given)) return known[given];
-  throw new InferError(`${option} is \`${given}\`; choose from ${Object.keys(known).join(", ")}`, "input_error");
+  throw new EdgeInferError(`${option} is \`${given}\`; choose from ${Object.keys(known).join(", ")}`, "input_error");
 }
 
 /**
  * Add a hint to what ONNX Runtime says about a model it refuses.
  *
- * @param {InferError} error
- * @returns {InferError}
+ * @param {EdgeInferError} error
+ * @returns {EdgeInferError}
  */
 function explain(error) {
   if (/external (data|initializer)|External data|model_path/.test(error.message)) {

@@ -1,6 +1,6 @@
 /** An ONNX model that onnxruntime-web's module has loaded: its inputs and outputs, and synchronous runs. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { bytesOver, checkInputs, checkNames, dtypeOfCode } from "../tensors.js";
 import { OrtCall } from "./ort-call.js";
 import { EngineTensor } from "./ort-heap.js";
@@ -48,7 +48,7 @@ export class OrtSession {
    * @param {Uint8Array | StoredFile} model The bytes of an `.onnx` or `.ort` file.
    * @param {SessionOptions} [options]
    * @param {boolean} [isReserved] Whether they lie in the heap already, by `OrtEngine.reserve`; then they are freed.
-   * @throws {InferError} `unsupported_model`: the engine cannot load it; the message is ONNX Runtime's.
+   * @throws {EdgeInferError} `unsupported_model`: the engine cannot load it; the message is ONNX Runtime's.
    */
   constructor(heap, model, options = {}, isReserved = false) {
     this.heap = heap;
@@ -98,7 +98,7 @@ export class OrtSession {
    *   arrays, or an `EngineTensor`.
    * @param {RunOptions} [options]
    * @returns {Record<string, Tensor | EngineTensor>}
-   * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
+   * @throws {EdgeInferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
    */
   run(feeds, { outputs = this.outputNames, into = NOTHING, keep = NO_NAMES, spare = [] } = {}) {
     if (outputs !== this.outputNames) checkNames("Output", outputs, this.outputs);
@@ -148,7 +148,7 @@ export class OrtSession {
    * @returns {OrtCall} To be closed by the caller.
    */
   bind(shapes, outputs = this.outputs.map((spec) => spec.name), keep = [], placed = []) {
-    if (this.handle === 0) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    if (this.handle === 0) throw new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
     checkNames("Output", [...outputs, ...keep, ...placed], this.outputs);
     return new OrtCall(this, shapes, outputs, keep, placed);
   }
@@ -220,7 +220,7 @@ function copyOut(call, index, name, target, spare) {
     return { data, dtype, shape };
   }
   if (target.byteLength !== source.byteLength) {
-    throw new InferError(
+    throw new EdgeInferError(
       `\`into\` gives output \`${name}\` ${target.byteLength} bytes, its shape (${shape}) takes ${source.byteLength}`,
       "input_error",
       { details: { output: name, expected: source.byteLength, got: target.byteLength } },
@@ -252,7 +252,7 @@ function readSpec(heap, session, index) {
     const code = heap.word(metadata);
     const dtype = dtypeOfCode(code);
     if (dtype === undefined) {
-      throw new InferError(
+      throw new EdgeInferError(
         code === 0
           ? `\`${name}\` is a sequence, a map or optional, and only tensors can be passed`
           : `\`${name}\` has ONNX's element type ${code}, which has no name here`,

@@ -5,7 +5,7 @@
  * build runs the model, the session stays on the plain build, with one warning and an entry in its report.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { arrayOver, checkInputs, checkNames } from "../tensors.js";
 
 /** @typedef {import("../tensors.js").DType} DType */
@@ -59,10 +59,10 @@ export class WebGpuSession {
     this.falling = Promise.resolve();
     /** @type {((error: Error) => void) | undefined} */
     this.interrupt = undefined;
-    /** Why the GPU is gone. @type {InferError | undefined} */
+    /** Why the GPU is gone. @type {EdgeInferError | undefined} */
     this.lost = undefined;
     gpu.lost.then(({ reason, message }) => {
-      this.lost = new InferError(`${kind === "webgpu" ? "the GPU" : "its context"} was lost (${reason}): ${message}`, "execution_error");
+      this.lost = new EdgeInferError(`${kind === "webgpu" ? "the GPU" : "its context"} was lost (${reason}): ${message}`, "execution_error");
       this.interrupt?.(this.lost);
     });
   }
@@ -78,7 +78,7 @@ export class WebGpuSession {
    * @param {Record<string, unknown>} feeds As `OrtSession.run` takes them.
    * @param {{outputs?: string[]}} [options]
    * @returns {Promise<Record<string, Tensor>>}
-   * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the plain build fails too.
+   * @throws {EdgeInferError} `input_error` where a value does not fit, `execution_error` where the plain build fails too.
    */
   async run(feeds, { outputs = this.outputs.map((spec) => spec.name) } = {}) {
     if (this.isClosed) throw closed();
@@ -134,7 +134,7 @@ export class WebGpuSession {
   async runOnWasm(error, feeds, outputs) {
     if (this.isClosed) throw closed();
     if (this.wasm) return /** @type {Record<string, Tensor>} */ (this.wasm.run(feeds, { outputs }));
-    if (!this.openWasm) throw new InferError(`The GPU failed: ${firstLine(error)}`, "execution_error", { cause: error });
+    if (!this.openWasm) throw new EdgeInferError(`The GPU failed: ${firstLine(error)}`, "execution_error", { cause: error });
     const wasm = await this.openWasm();
     try {
       if (this.isClosed) throw closed(); // while it was opened
@@ -185,9 +185,9 @@ export class WebGpuSession {
   }
 }
 
-/** @returns {InferError} */
+/** @returns {EdgeInferError} */
 function closed() {
-  return new InferError("The session is closed", "input_error", { hint: "load the model again" });
+  return new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
 }
 
 /** @param {OrtMetadata} metadata @returns {TensorSpec} */

@@ -5,7 +5,7 @@
  * rewritten to do so itself (Asyncify).
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { weightsApart } from "./onnx-weights.js";
 import { MISSING_HINT, importScript } from "./wasm-file.js";
 import { WebGpuSession, firstLine, warned } from "./ort-webgpu-session.js";
@@ -44,7 +44,7 @@ function sharedInterface(base) {
     /** @type {OrtJs} */
     const ort = await importScript(script, VERSION);
     if (ort.env.versions.web !== VERSION) {
-      throw new InferError(`${script} is of version ${ort.env.versions.web}, expected ${VERSION}`, "backend_unavailable", {
+      throw new EdgeInferError(`${script} is of version ${ort.env.versions.web}, expected ${VERSION}`, "backend_unavailable", {
         hint: MISSING_HINT,
       });
     }
@@ -64,15 +64,15 @@ function sharedInterface(base) {
  *
  * @param {string[]} [more] Further limits that are asked for.
  * @returns {Promise<GpuDevice>}
- * @throws {InferError} `backend_unavailable`, with the reason.
+ * @throws {EdgeInferError} `backend_unavailable`, with the reason.
  */
 export async function requestDevice(more = []) {
   const { gpu } = /** @type {any} */ (navigator);
   if (!gpu) {
-    throw new InferError("this browser has no WebGPU, or the page is not served by https or from localhost", "backend_unavailable");
+    throw new EdgeInferError("this browser has no WebGPU, or the page is not served by https or from localhost", "backend_unavailable");
   }
   const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
-  if (!adapter) throw new InferError("the browser offers no GPU adapter", "backend_unavailable");
+  if (!adapter) throw new EdgeInferError("the browser offers no GPU adapter", "backend_unavailable");
   // The limits that onnxruntime asks for where it makes the device itself, as far as the adapter has them.
   const limits = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize"];
   limits.push("maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupsPerDimension", ...more);
@@ -84,11 +84,11 @@ export async function requestDevice(more = []) {
 /**
  * @param {GpuDevice} gpu
  * @param {import("../bundle/manifest.js").Variant} variant
- * @throws {InferError} `unsupported_model`: the variant is of float16, and the GPU computes none.
+ * @throws {EdgeInferError} `unsupported_model`: the variant is of float16, and the GPU computes none.
  */
 function checkHalf(gpu, variant) {
   if (variant.precision !== "fp16" || gpu.features.has("shader-f16")) return;
-  throw new InferError(`this GPU computes no float16, which variant \`${variant.id}\` is of`, "unsupported_model", {
+  throw new EdgeInferError(`this GPU computes no float16, which variant \`${variant.id}\` is of`, "unsupported_model", {
     hint: "choose an fp32 variant, or the device `wasm`",
   });
 }
@@ -104,15 +104,15 @@ export async function preferredPrecisions() {
  * Ask for a context of WebNN, which runs models on what the system has: an NPU, a GPU or its own kernels.
  *
  * @returns {Promise<GpuDevice & {context: unknown}>}
- * @throws {InferError} `backend_unavailable`, with the reason.
+ * @throws {EdgeInferError} `backend_unavailable`, with the reason.
  */
 async function requestContext() {
   const { ml } = /** @type {any} */ (navigator);
   if (!ml) {
-    throw new InferError("this browser has no WebNN, or the page is not served by https or from localhost", "backend_unavailable");
+    throw new EdgeInferError("this browser has no WebNN, or the page is not served by https or from localhost", "backend_unavailable");
   }
   const context = await ml.createContext({ powerPreference: "high-performance" }).catch((/** @type {unknown} */ cause) => {
-    throw new InferError(`the browser gives no context: ${firstLine(cause)}`, "backend_unavailable", { cause });
+    throw new EdgeInferError(`the browser gives no context: ${firstLine(cause)}`, "backend_unavailable", { cause });
   });
   /** @type {Promise<{message?: string}>} */
   const gone = context.lost ?? new Promise(() => {});
@@ -174,7 +174,7 @@ export class WebGpuOpener {
    * @param {Uint8Array} model
    * @param {import("../bundle/manifest.js").Variant} variant
    * @returns {Promise<WebGpuSession>} One that fails where the GPU fails.
-   * @throws {InferError} `backend_unavailable` or `unsupported_model`, with the reason.
+   * @throws {EdgeInferError} `backend_unavailable` or `unsupported_model`, with the reason.
    */
   static async openOnly(base, model, variant) {
     const gpu = await requestDevice();
@@ -184,8 +184,8 @@ export class WebGpuOpener {
       return new WebGpuSession(ort, await createSession(ort, model, gpu, variant.options?.["ort-web"]), gpu, null, []);
     } catch (error) {
       gpu.destroy();
-      if (error instanceof InferError) throw error;
-      throw new InferError(`The GPU cannot load the model: ${firstLine(error)}`, "unsupported_model", { cause: error });
+      if (error instanceof EdgeInferError) throw error;
+      throw new EdgeInferError(`The GPU cannot load the model: ${firstLine(error)}`, "unsupported_model", { cause: error });
     }
   }
 
@@ -247,7 +247,7 @@ async function createSession(ort, model, device, config) {
   for (const { name, isTensor } of [...session.inputMetadata, ...session.outputMetadata]) {
     if (isTensor) continue;
     await session.release();
-    throw new InferError(`\`${name}\` is a sequence, a map or optional, and only tensors can be passed`, "unsupported_model", {
+    throw new EdgeInferError(`\`${name}\` is a sequence, a map or optional, and only tensors can be passed`, "unsupported_model", {
       hint: "convert the model so that its inputs and outputs are plain tensors",
     });
   }

@@ -75,7 +75,7 @@ export class OrtEngine {
    * @param {Uint8Array | import("../cache/stored-file.js").StoredFile} model The bytes of an `.onnx` or `.ort` file.
    * @param {import("./ort-load.js").SessionOptions} [options]
    * @returns {OrtSession}
-   * @throws {InferError} `unsupported_model`: the engine cannot load it.
+   * @throws {EdgeInferError} `unsupported_model`: the engine cannot load it.
    */
   createSession(model, options) {
     const isReserved = model === this.reserved;
@@ -151,7 +151,7 @@ function dataOf(value) {
  *
  * @param {EngineOptions} [options]
  * @returns {Promise<OrtEngine>}
- * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
+ * @throws {EdgeInferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
 export async function startOrtEngine({ base = `${ROOT}vendor/onnxruntime-web/`, threads, onProgress, kept } = {}) {
   const folder = await folderOf(PINNED, new URL(base, globalThis.location?.href), "ort-wasm-simd-threaded.mjs");

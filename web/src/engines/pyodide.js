@@ -4,7 +4,7 @@
  */
 
 import { download, downloadBytes } from "../fetch/download.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sharedEngine } from "./open.js";
 import { filesOf } from "./tar.js";
 
@@ -132,7 +132,7 @@ export class Python {
 
 /** @param {{value?: unknown, error?: import("../errors.js").ErrorDocument}} answer */
 function unwrap(answer) {
-  if (answer.error) throw InferError.fromJSON(answer.error);
+  if (answer.error) throw EdgeInferError.fromJSON(answer.error);
   return answer.value;
 }
 
@@ -147,13 +147,13 @@ function unwrap(answer) {
  * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told each line that Python prints.
  * @returns {Promise<{python: Python, engines: import("./open.js").Engines[keyof import("./open.js").Engines][], isFromImage: boolean, spared: string[]}>} `spared` are the addresses
  *   of files that were not fetched, because the image has them.
- * @throws {InferError} `backend_unavailable` or `fetch_error`: a file is missing or of another version; `input_error`:
+ * @throws {EdgeInferError} `backend_unavailable` or `fetch_error`: a file is missing or of another version; `input_error`:
  *   there is no such engine.
  */
 export async function startPython({ root, threads }, wheel, engines, { onProgress, onOutput } = {}) {
   const image = openKept();
   const options = { root, threads, onProgress };
-  if (engines.length === 0) throw new InferError("No engine is named; choose from `ort`, `litert`, `compiled`", "input_error");
+  if (engines.length === 0) throw new EdgeInferError("No engine is named; choose from `ort`, `litert`, `compiled`", "input_error");
   const booting = bootPyodide(new URL("vendor/pyodide/", root), image, onProgress, onOutput);
   const [started, { pyodide, isFromImage }, package_] = await Promise.all([
     Promise.all(engines.map((name) => (name === "ort" ? startOrt(options, image, booting) : sharedEngine(name, options)))),
@@ -280,17 +280,17 @@ export async function loadPyodide(folder, { _makeSnapshot, image }, onProgress, 
   try {
     module = await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ url.href);
   } catch (cause) {
-    throw new InferError(`Pyodide's file ${url} cannot be loaded`, "backend_unavailable", { hint: NO_PYTHON, cause });
+    throw new EdgeInferError(`Pyodide's file ${url} cannot be loaded`, "backend_unavailable", { hint: NO_PYTHON, cause });
   }
   if (module.version !== PYODIDE_VERSION) {
-    throw new InferError(`${folder} holds Pyodide ${module.version}, expected ${PYODIDE_VERSION}`, "backend_unavailable", {
+    throw new EdgeInferError(`${folder} holds Pyodide ${module.version}, expected ${PYODIDE_VERSION}`, "backend_unavailable", {
       hint: NO_PYTHON,
     });
   }
   const kept = wasm && stdlib ? { "pyodide.asm.wasm": await wasm, "python_stdlib.zip": await stdlib } : undefined;
   /** @type {object} */
   const privately = { _makeSnapshot, _loadSnapshot: await memory };
-  /** @type {(error: InferError) => void} */
+  /** @type {(error: EdgeInferError) => void} */
   let onCut = () => {};
   /** @type {Promise<never>} */
   const cut = new Promise((_, reject) => (onCut = reject)); // Pyodide itself would wait on, for ever
@@ -304,8 +304,8 @@ export async function loadPyodide(folder, { _makeSnapshot, image }, onProgress, 
     });
     return await Promise.race([starting, cut]);
   } catch (cause) {
-    if (cause instanceof InferError) throw cause;
-    throw new InferError(`Pyodide cannot start: ${cause}`, "backend_unavailable", { hint: NO_PYTHON, cause });
+    if (cause instanceof EdgeInferError) throw cause;
+    throw new EdgeInferError(`Pyodide cannot start: ${cause}`, "backend_unavailable", { hint: NO_PYTHON, cause });
   } finally {
     restore();
   }
@@ -337,7 +337,7 @@ function replaceFetch(folder, answer) {
  *
  * @param {URL} folder
  * @param {OnProgress | undefined} onProgress
- * @param {(error: InferError) => void} onCut Told that a file did not arrive whole.
+ * @param {(error: EdgeInferError) => void} onCut Told that a file did not arrive whole.
  * @returns {() => void} Ends the reporting.
  */
 function reportFetches(folder, onProgress, onCut) {

@@ -5,7 +5,7 @@
  * again when it says, and errors of ours arrive with the code that they left with.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { arrayOver, checkInputs, nbytesOf, sizeOf } from "../tensors.js";
 
 /** @typedef {import("../tensors.js").DType} DType */
@@ -51,7 +51,7 @@ export class RemoteModel {
   /**
    * @param {AbortSignal} [signal]
    * @returns {Promise<Specs & {name: string, version: string}>} What the server says of the model.
-   * @throws {InferError} `bundle_error`: it describes no model; `fetch_error`: it cannot be reached.
+   * @throws {EdgeInferError} `bundle_error`: it describes no model; `fetch_error`: it cannot be reached.
    */
   async describe(signal) {
     const document = parse((await this.#ask(this.url, {}, MAX_JSON_BYTES, signal)).bytes, this.url);
@@ -60,21 +60,21 @@ export class RemoteModel {
       this.#specs = { inputs, outputs };
       return { name: String(document.name), version: String(document.versions?.at(-1) ?? "1"), inputs, outputs };
     } catch (cause) {
-      throw new InferError(`${this.url} does not describe a model`, "bundle_error", { ...NOT_V2, cause });
+      throw new EdgeInferError(`${this.url} does not describe a model`, "bundle_error", { ...NOT_V2, cause });
     }
   }
 
   /**
    * @param {Specs} specs Those of the bundle.
    * @param {AbortSignal} [signal]
-   * @throws {InferError} `bundle_error`: the server's are others.
+   * @throws {EdgeInferError} `bundle_error`: the server's are others.
    */
   async check(specs, signal) {
     const found = await this.describe(signal);
     for (const what of /** @type {const} */ (["inputs", "outputs"])) {
       const [mine, other] = [specs, found].map((one) => one[what].map(({ name, dtype }) => `${name} ${dtype}`).sort().join(", "));
       if (mine !== other) {
-        throw new InferError(`${this.url} is another model: it has the ${what} ${other}, this one ${mine}`, "bundle_error", { hint: "name the same model there" });
+        throw new EdgeInferError(`${this.url} is another model: it has the ${what} ${other}, this one ${mine}`, "bundle_error", { hint: "name the same model there" });
       }
     }
     this.#specs = specs;
@@ -84,7 +84,7 @@ export class RemoteModel {
    * @param {Record<string, Tensor>} feeds
    * @param {{outputs?: readonly string[], signal?: AbortSignal}} [options] The outputs to compute; all unless given.
    * @returns {Promise<Record<string, Tensor>>}
-   * @throws {InferError} The server's error, or `execution_error`: its answer cannot be read; the signal's reason where it is aborted.
+   * @throws {EdgeInferError} The server's error, or `execution_error`: its answer cannot be read; the signal's reason where it is aborted.
    */
   async run(feeds, { outputs, signal } = {}) {
     const specs = this.#specs ?? (await this.describe(signal));
@@ -98,13 +98,13 @@ export class RemoteModel {
     const answer = await this.#ask(`${this.url}/infer`, { method: "POST", body: new Blob([head, .../** @type {any[]} */ (bodies)]), headers }, most, signal);
     const results = this.#read(answer);
     const missing = wanted.find((name) => !Object.hasOwn(results, name));
-    if (missing !== undefined) throw new InferError(`${this.url} left out the output \`${missing}\``, "execution_error", { hint: "ask the server's operator" });
+    if (missing !== undefined) throw new EdgeInferError(`${this.url} left out the output \`${missing}\``, "execution_error", { hint: "ask the server's operator" });
     return Object.fromEntries(wanted.map((name) => [name, results[name]]));
   }
 
   /** @param {Answer} answer @returns {Record<string, Tensor>} */
   #read({ bytes, length }) {
-    const wrong = (/** @type {string} */ said) => new InferError(`${this.url} answered in a form that is not v2: ${said}`, "execution_error", NOT_V2);
+    const wrong = (/** @type {string} */ said) => new EdgeInferError(`${this.url} answered in a form that is not v2: ${said}`, "execution_error", NOT_V2);
     const { outputs } = parse(bytes.subarray(0, length), this.url);
     if (!Array.isArray(outputs)) throw wrong("it has no `outputs`");
     let at = length;
@@ -139,7 +139,7 @@ export class RemoteModel {
     signal?.throwIfAborted();
     const until = performance.now() + this.timeoutMs;
     const control = new AbortController();
-    const late = new InferError(`${url} has not answered within ${this.timeoutMs / 1000} s`, "fetch_error", { hint: "is it overloaded? `edge-infer doctor URL`", details: { url } });
+    const late = new EdgeInferError(`${url} has not answered within ${this.timeoutMs / 1000} s`, "fetch_error", { hint: "is it overloaded? `edge-infer doctor URL`", details: { url } });
     const timer = setTimeout(() => control.abort(late), this.timeoutMs);
     const giveUp = () => control.abort(signal?.reason);
     signal?.addEventListener("abort", giveUp, { once: true });
@@ -149,7 +149,7 @@ export class RemoteModel {
         if (response.ok) {
           const bytes = await readBounded(response, maxBytes, url, control);
           const length = response.headers.get(HEADER) ?? String(bytes.length);
-          if (!/^\d+$/.test(length) || Number(length) > bytes.length) throw new InferError(`${url} says that ${length} of ${bytes.length} bytes are JSON`, "execution_error", NOT_V2);
+          if (!/^\d+$/.test(length) || Number(length) > bytes.length) throw new EdgeInferError(`${url} says that ${length} of ${bytes.length} bytes are JSON`, "execution_error", NOT_V2);
           return { bytes, length: Number(length) };
         }
         const waitMs = retryAfterMs(response.headers.get("Retry-After"));
@@ -159,8 +159,8 @@ export class RemoteModel {
       }
     } catch (cause) {
       if (control.signal.aborted && control.signal.reason !== undefined) throw control.signal.reason;
-      if (cause instanceof InferError) throw cause;
-      throw new InferError(`${url} cannot be reached: ${cause instanceof Error ? cause.message : cause}`, "fetch_error", {
+      if (cause instanceof EdgeInferError) throw cause;
+      throw new EdgeInferError(`${url} cannot be reached: ${cause instanceof Error ? cause.message : cause}`, "fetch_error", {
         hint: "is the server running, and does it let this page ask? `edge-infer serve BUNDLE --allow-origin ORIGIN`",
         details: { url },
         cause,
@@ -176,7 +176,7 @@ export class RemoteModel {
  * @param {readonly TensorSpec[]} specs
  * @param {Record<string, unknown>} inputs What `Session.run` takes.
  * @returns {Record<string, Tensor>}
- * @throws {InferError} `input_error`: one does not fit.
+ * @throws {EdgeInferError} `input_error`: one does not fit.
  */
 export function tensorsOf(specs, inputs) {
   const checked = checkInputs(specs, inputs);
@@ -211,7 +211,7 @@ function retryAfterMs(said) {
  */
 async function readBounded(response, maxBytes, url, control) {
   const refuse = (/** @type {number} */ size) => {
-    const error = new InferError(`The answer of ${url} has ${size} bytes or more, at most ${maxBytes} are expected`, "execution_error", NOT_V2);
+    const error = new EdgeInferError(`The answer of ${url} has ${size} bytes or more, at most ${maxBytes} are expected`, "execution_error", NOT_V2);
     control.abort(error);
     return error;
   };
@@ -234,21 +234,21 @@ async function readBounded(response, maxBytes, url, control) {
 /** The codes of errors of other servers, by their status. @type {Record<number, string>} */
 const CODES = { 400: "execution_error", 401: "unauthorized", 429: "queue_full", 503: "queue_full" };
 
-/** @param {Response} response @param {string} url @param {AbortController} control @returns {Promise<InferError>} */
+/** @param {Response} response @param {string} url @param {AbortController} control @returns {Promise<EdgeInferError>} */
 async function errorOf(response, url, control) {
   const { status } = response;
   let document;
   try {
     document = JSON.parse(new TextDecoder().decode(await readBounded(response, MAX_JSON_BYTES, url, control)));
   } catch (cause) {
-    if (cause instanceof InferError) return cause;
+    if (cause instanceof EdgeInferError) return cause;
   }
   const text = typeof document?.error === "string" ? document.error : `status ${status}`;
   if (typeof document?.code === "string") {
     const details = document.details && typeof document.details === "object" ? document.details : {};
-    return new InferError(text, document.code, { hint: String(document.hint ?? ""), details: { ...details, status } });
+    return new EdgeInferError(text, document.code, { hint: String(document.hint ?? ""), details: { ...details, status } });
   }
-  return new InferError(`${url} answers: ${text}`, CODES[status] ?? "serving_error", { details: { status } });
+  return new EdgeInferError(`${url} answers: ${text}`, CODES[status] ?? "serving_error", { details: { status } });
 }
 
 /** @param {Uint8Array} bytes @param {string} url @returns {Record<string, any>} */
@@ -257,10 +257,10 @@ function parse(bytes, url) {
   try {
     document = JSON.parse(new TextDecoder().decode(bytes));
   } catch (cause) {
-    throw new InferError(`${url} answered with something that is not JSON`, "execution_error", { ...NOT_V2, cause });
+    throw new EdgeInferError(`${url} answered with something that is not JSON`, "execution_error", { ...NOT_V2, cause });
   }
   if (document === null || typeof document !== "object" || Array.isArray(document)) {
-    throw new InferError(`${url} answered with JSON that is not an object`, "execution_error", NOT_V2);
+    throw new EdgeInferError(`${url} answered with JSON that is not an object`, "execution_error", NOT_V2);
   }
   return document;
 }
@@ -297,7 +297,7 @@ function textBytes(texts) {
   return bytes;
 }
 
-/** @param {Uint8Array} bytes @param {(said: string) => InferError} wrong @returns {string[]} */
+/** @param {Uint8Array} bytes @param {(said: string) => EdgeInferError} wrong @returns {string[]} */
 function textsOf(bytes, wrong) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const [texts, decoder] = [/** @type {string[]} */ ([]), new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })];

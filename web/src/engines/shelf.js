@@ -1,6 +1,6 @@
 /** Pass results from one thread to another that blocks, through shared memory. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {{described: string, buffers: Uint8Array[]}} Crossed JSON, and the bytes of each tensor that is not of strings. */
 /** @typedef {{state: Int32Array<SharedArrayBuffer>, data: Uint8Array<SharedArrayBuffer>}} Shelf */
@@ -55,7 +55,7 @@ export function take({ data }) {
   const words = new Uint32Array(data.buffer, 0, 1);
   const text = new TextDecoder().decode(data.slice(4, 4 + words[0]));
   const { described, sizes, error } = JSON.parse(text);
-  if (error) throw InferError.fromJSON(error);
+  if (error) throw EdgeInferError.fromJSON(error);
   let offset = 4 + words[0];
   const buffers = sizes.map((/** @type {number} */ size) => {
     offset += size;

@@ -1,6 +1,6 @@
 /** A buffer that Python and an engine share, so that a run crosses between the languages once, not once per tensor. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {{data: Uint8Array, release: () => void}} Shared */
 /** @typedef {{getBuffer: (type: "u8") => Shared}} Shareable A Python buffer, as Pyodide shows it. */
@@ -26,7 +26,7 @@ export class StagedBuffer {
    */
   static cross(call) {
     const { staged } = call;
-    if (!staged) throw new InferError("The call shares no buffer", "input_error");
+    if (!staged) throw new EdgeInferError("The call shares no buffer", "input_error");
     staged.read();
     call.run();
     staged.write();

@@ -7,7 +7,7 @@
  * or a string holds an offset forward. The field numbers are those of tensorflow/lite/schema/schema.fbs, version 3.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 const IDENTIFIER = "TFL3";
 const MODEL = { operatorCodes: 1, subgraphs: 2, signatures: 7 };
@@ -36,7 +36,7 @@ export function endNames(names, side, first = 0) {
 export class TfliteFile {
   /**
    * @param {Uint8Array} bytes
-   * @throws {InferError} `unsupported_model`: it is not a TFLite file, or was cut short.
+   * @throws {EdgeInferError} `unsupported_model`: it is not a TFLite file, or was cut short.
    */
   constructor(bytes) {
     this.bytes = bytes;
@@ -209,7 +209,7 @@ export class TfliteFile {
 
 /** @param {string} how */
 function broken(how) {
-  return new InferError(`The engine cannot load the model: the file ${how}`, "unsupported_model", {
+  return new EdgeInferError(`The engine cannot load the model: the file ${how}`, "unsupported_model", {
     hint: "the file is cut short or no TFLite model: fetch or convert it again",
     details: { engine: "litert-web" },
   });

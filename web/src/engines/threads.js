@@ -1,6 +1,6 @@
 /** Decide how many threads an engine has: the number asked for, or the number that this page can give. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** The most threads that are taken unasked. */
 const MAX_THREADS = 4;
@@ -15,12 +15,12 @@ let isWarned = false;
  * @param {number | undefined} wanted What the caller asks for.
  * @param {URL} script The engine's script, from `ownScript`: each of its threads is a worker that starts with it.
  * @returns {number} What is wanted; unless given 1 where the page has no threads, else half the processors, at most 4.
- * @throws {InferError} `unsupported`: more than one is wanted, and this page has no threads.
+ * @throws {EdgeInferError} `unsupported`: more than one is wanted, and this page has no threads.
  */
 export function threadsFor(wanted, script) {
   const missing = missingForThreads(script);
   if (wanted !== undefined) {
-    if (wanted > 1 && missing) throw new InferError(`The engine cannot use ${wanted} threads: ${missing.why}`, "unsupported", { hint: missing.hint });
+    if (wanted > 1 && missing) throw new EdgeInferError(`The engine cannot use ${wanted} threads: ${missing.why}`, "unsupported", { hint: missing.hint });
     return wanted;
   }
   if (globalThis.crossOriginIsolated !== true) return 1;

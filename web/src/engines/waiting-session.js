@@ -7,7 +7,7 @@
  * other's files. Therefore a session is opened asynchronously, and one that loses its GPU does not start another engine.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { LONGER, WAITING, newShelf, take } from "./shelf.js";
 import { canShareMemory } from "./threads.js";
 
@@ -32,7 +32,7 @@ function sharedWorker() {
   worker.onerror = (event) => {
     event.preventDefault();
     const said = `The GPU's worker failed: ${event.message ?? "one of its modules could not be loaded"}`;
-    for (const answer of waiting.values()) answer({ error: new InferError(said, "execution_error").toJSON() });
+    for (const answer of waiting.values()) answer({ error: new EdgeInferError(said, "execution_error").toJSON() });
     waiting.clear();
     shared = undefined;
   };
@@ -52,7 +52,7 @@ async function ask(request) {
     waiting.set(id, resolve);
     worker.postMessage({ ...request, id });
   });
-  if (error) throw InferError.fromJSON(error);
+  if (error) throw EdgeInferError.fromJSON(error);
   return value;
 }
 

@@ -1,6 +1,6 @@
 /** Run the GPU sessions of `waiting-session.js` in a worker of their own. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { BytesSession, describeError } from "./bytes-session.js";
 import { packed, put } from "./shelf.js";
 
@@ -44,7 +44,7 @@ async function handle({ kind, root, model, variant, session, described, buffers 
     return { session: nextSession++, specs: opened.describe() };
   }
   const found = sessions.get(session);
-  if (!found) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+  if (!found) throw new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
   if (kind === "run") return found.run(described, buffers);
   sessions.delete(session);
   await found.close();

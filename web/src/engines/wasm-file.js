@@ -1,7 +1,7 @@
 /** Start the wasm module of an engine, and refuse one that is not of the pinned version. */
 
 import { download } from "../fetch/download.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 export const MISSING_HINT =
   "install the page's files: `make setup` in a checkout, `pip install 'edge-infer[web]'`, or with npm " +
@@ -57,11 +57,11 @@ export async function folderOf({ npm }, folder, script) {
  * @param {number} bytes The size that the pinned version has.
  * @param {import("../fetch/download.js").OnProgress} [onProgress]
  * @returns {Promise<WebAssembly.Module>}
- * @throws {InferError} `backend_unavailable`: it is missing, of another version, or the browser is too old.
+ * @throws {EdgeInferError} `backend_unavailable`: it is missing, of another version, or the browser is too old.
  */
 export async function compileWasm(pinned, url, bytes, onProgress) {
   let loaded = 0;
-  /** @type {InferError | undefined} */
+  /** @type {EdgeInferError | undefined} */
   let cut;
   /** @type {import("../fetch/download.js").OnProgress} */
   const counting = (progress) => {
@@ -69,7 +69,7 @@ export async function compileWasm(pinned, url, bytes, onProgress) {
     onProgress?.(progress);
   };
   try {
-    const onCut = (/** @type {InferError} */ error) => void (cut = error);
+    const onCut = (/** @type {EdgeInferError} */ error) => void (cut = error);
     const settings = { phase: /** @type {const} */ ("engine"), total: bytes, onProgress: counting, onCut };
     const response = await download(url, { ...settings, type: "application/wasm", hint: MISSING_HINT });
     if (url.protocol === "file:") {
@@ -82,12 +82,12 @@ export async function compileWasm(pinned, url, bytes, onProgress) {
     }
   } catch (thrown) {
     const error = cut ?? thrown;
-    if (error instanceof InferError) {
+    if (error instanceof EdgeInferError) {
       error.code = "backend_unavailable";
       throw error;
     }
     const said = error instanceof Error ? error.message : String(error);
-    throw new InferError(`The engine's file ${url} cannot be compiled: ${said}`, "backend_unavailable", {
+    throw new EdgeInferError(`The engine's file ${url} cannot be compiled: ${said}`, "backend_unavailable", {
       hint: /security policy|\bCSP\b|unsafe-eval/i.test(said) ? POLICY_HINT : "a browser of 2021 or later is needed, with WebAssembly SIMD and threads",
       cause: error,
     });
@@ -101,14 +101,14 @@ export async function compileWasm(pinned, url, bytes, onProgress) {
  * @param {URL} url
  * @param {string} version The one that it has to be of.
  * @returns {Promise<any>}
- * @throws {InferError} `backend_unavailable`.
+ * @throws {EdgeInferError} `backend_unavailable`.
  */
 export async function importScript(url, version) {
   try {
     return await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ url.href);
   } catch (cause) {
     const details = { url: url.href, version };
-    throw new InferError(`The engine's file ${url} cannot be loaded`, "backend_unavailable", { hint: MISSING_HINT, details, cause });
+    throw new EdgeInferError(`The engine's file ${url} cannot be loaded`, "backend_unavailable", { hint: MISSING_HINT, details, cause });
   }
 }
 
@@ -121,7 +121,7 @@ export async function importScript(url, version) {
  * @param {WebAssembly.Module} wasm
  * @param {object} options More options of the factory.
  * @returns {Promise<any>} Its module.
- * @throws {InferError} `backend_unavailable`.
+ * @throws {EdgeInferError} `backend_unavailable`.
  */
 export async function instantiate(pinned, folder, factory, wasm, options) {
   const { name, version, functions } = pinned;
@@ -135,7 +135,7 @@ export async function instantiate(pinned, folder, factory, wasm, options) {
   });
   const module = await starting.catch((cause) => {
     const hint = `its files must all be of version ${version}`;
-    throw new InferError(`${name} cannot start: ${cause}`, "backend_unavailable", { hint, cause });
+    throw new EdgeInferError(`${name} cannot start: ${cause}`, "backend_unavailable", { hint, cause });
   });
   const missing = functions.filter((one) => typeof Reflect.get(module, one) !== "function");
   if (missing.length > 0) throw wrongVersion(pinned, folder, `it does not export ${missing.join(", ")}`);
@@ -172,7 +172,7 @@ export function bytesOf(base64) {
 
 /** @param {Pinned} pinned @param {URL} place @param {string} why */
 function wrongVersion({ name, npm, version }, place, why) {
-  return new InferError(`${new URL(".", place)} does not hold ${name} ${version}: ${why}`, "backend_unavailable", {
+  return new EdgeInferError(`${new URL(".", place)} does not hold ${name} ${version}: ${why}`, "backend_unavailable", {
     hint: `npm install ${npm}@${version}, or pip install 'edge-infer[web]' again`,
     details: { expected: version },
   });

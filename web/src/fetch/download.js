@@ -1,6 +1,6 @@
 /** Download files with progress, a limit for servers that stall, new tries after a cut, and errors that say which file is missing. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { ended } from "./listed.js";
 
 const STALL_MS = 30_000;
@@ -87,9 +87,9 @@ export class StallTimer {
  * @param {typeof fetch} [options.fetcher] What fetches.
  * @param {AbortSignal} [options.signal]
  * @param {number} [options.stallMs] How long a server may send nothing; 30 s unless given.
- * @param {(error: InferError) => void} [options.onCut] Told why the body ended early, which browsers do not pass on.
+ * @param {(error: EdgeInferError) => void} [options.onCut] Told why the body ended early, which browsers do not pass on.
  * @returns {Promise<Response>} With a body that reports while it is read.
- * @throws {InferError} `fetch_error`: the server does not answer, or answers with an error; its body where it is cut.
+ * @throws {EdgeInferError} `fetch_error`: the server does not answer, or answers with an error; its body where it is cut.
  */
 export async function download(url, { phase, total = 0, onProgress, hint = "", headers, type, fetcher = fetch, signal, stallMs, onCut }) {
   const place = new URL(url, globalThis.location?.href);
@@ -137,7 +137,7 @@ export async function download(url, { phase, total = 0, onProgress, hint = "", h
       } catch (cause) {
         signal?.throwIfAborted();
         if (!(cause instanceof Cut)) throw cause;
-        const error = new InferError(`The download of ${place} was cut after ${loaded} bytes: ${cause.message}`, "fetch_error", {
+        const error = new EdgeInferError(`The download of ${place} was cut after ${loaded} bytes: ${cause.message}`, "fetch_error", {
           hint: "load it again",
           details: { url: place.href, loaded },
           cause,
@@ -168,7 +168,7 @@ export async function download(url, { phase, total = 0, onProgress, hint = "", h
  * @param {Pick<Parameters<typeof download>[1], "phase" | "hint" | "headers" | "fetcher" | "signal" | "stallMs">} options
  * @returns {Promise<Body>}
  * @throws {Cut} The rest of the file cannot be had now.
- * @throws {InferError} `fetch_error`: the server does not answer, or answers with an error.
+ * @throws {EdgeInferError} `fetch_error`: the server does not answer, or answers with an error.
  */
 async function request(place, from, { phase, hint, headers, fetcher = fetch, signal, stallMs }) {
   const timer = new StallTimer(signal, stallMs);
@@ -180,7 +180,7 @@ async function request(place, from, { phase, hint, headers, fetcher = fetch, sig
     signal?.throwIfAborted();
     if (from > 0) throw cause instanceof Cut ? cause : new Cut("the server cannot be reached", { cause });
     const why = cause instanceof Cut ? `: ${cause.message}` : "";
-    throw new InferError(`${place} cannot be reached${why}`, "fetch_error", {
+    throw new EdgeInferError(`${place} cannot be reached${why}`, "fetch_error", {
       hint: "is the server running? `edge-infer serve`",
       details: { url: place.href },
       cause,
@@ -191,7 +191,7 @@ async function request(place, from, { phase, hint, headers, fetcher = fetch, sig
     if (from > 0) throw new Cut(`the server answers with status ${status}`);
     const details = { url: place.href, status };
     const todo = status === 401 && phase === "model" ? "load(url, { apiKey: KEY })" : hint;
-    throw new InferError(`${place} answers with status ${status}`, "fetch_error", { hint: todo, details });
+    throw new EdgeInferError(`${place} answers with status ${status}`, "fetch_error", { hint: todo, details });
   }
   // A server of another origin may keep to itself which range it gives.
   const begins = status === 206 ? Number(/^bytes (\d+)-/.exec(response.headers.get("content-range") ?? "")?.[1] ?? from) : 0;
@@ -215,10 +215,10 @@ export function mayBeCut(response, bytes) {
  * @param {URL | string} url
  * @param {Parameters<typeof download>[1]} options
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
- * @throws {InferError} `fetch_error`, also where it is cut.
+ * @throws {EdgeInferError} `fetch_error`, also where it is cut.
  */
 export async function downloadBytes(url, options) {
-  /** @type {InferError | undefined} */
+  /** @type {EdgeInferError | undefined} */
   let cut;
   const response = await download(url, { ...options, onCut: (error) => void (cut = error) });
   try {
@@ -241,7 +241,7 @@ function announced(response) {
  * @param {URL} url
  * @param {string} hint What to do where it is missing.
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
- * @throws {InferError} `fetch_error`: it is missing, as a server says it by its status 404.
+ * @throws {EdgeInferError} `fetch_error`: it is missing, as a server says it by its status 404.
  */
 async function readFile(url, hint) {
   const fs = await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ NODE_FILES);
@@ -249,6 +249,6 @@ async function readFile(url, hint) {
     return new Uint8Array(await fs.readFile(url));
   } catch (cause) {
     if (/** @type {any} */ (cause).code !== "ENOENT") throw cause;
-    throw new InferError(`There is no file ${url}`, "fetch_error", { hint, details: { url: url.href, status: 404 }, cause });
+    throw new EdgeInferError(`There is no file ${url}`, "fetch_error", { hint, details: { url: url.href, status: 404 }, cause });
   }
 }

@@ -1,6 +1,6 @@
 /** Know where the modules lie, without a form of address that a bundler would follow. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 const [HERE] = import.meta.url.split("#");
 
@@ -13,12 +13,12 @@ export const oneFile = { address: "" };
 /**
  * @param {URL | string} [root] What the user gave.
  * @returns {string} The URL under which `src/` and `vendor/` lie.
- * @throws {InferError} `input_error`: it has to be given, because a bundler has moved the modules.
+ * @throws {EdgeInferError} `input_error`: it has to be given, because a bundler has moved the modules.
  */
 export function rootOf(root) {
   if (root !== undefined) return new URL(root, globalThis.location?.href).href;
   if (ROOT.startsWith("file:") && /^https?:/.test(globalThis.location?.protocol ?? "")) {
-    throw new InferError("The page was bundled, and the engine's files are not beside the modules any more", "input_error", {
+    throw new EdgeInferError("The page was bundled, and the engine's files are not beside the modules any more", "input_error", {
       hint: 'npx edge-infer-files public/edge-infer, and { root: "/edge-infer/" }',
     });
   }

@@ -2,7 +2,7 @@
 
 import { Cut, ENDED_EARLY, PAUSE_MS, RETRIES, StallTimer, mayBeCut } from "./download.js";
 import { ended } from "./listed.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256, unshared } from "./sha256.js";
 
 /** The bytes of a part; `edge_infer.bundle.manifest.PART_SIZE`. */
@@ -118,7 +118,7 @@ export async function goodBytes(bytes, entry) {
  * @param {FileEntry} entry
  * @param {TransferOptions} options
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
- * @throws {InferError} `fetch_error` or `integrity_error`; the signal's reason where it is aborted.
+ * @throws {EdgeInferError} `fetch_error` or `integrity_error`; the signal's reason where it is aborted.
  */
 export async function transfer(url, entry, options) {
   const { have, into, passOn, good = have?.length ?? 0 } = options;
@@ -137,12 +137,12 @@ export async function transfer(url, entry, options) {
       options.signal?.throwIfAborted();
       if (!(error instanceof Cut)) throw error;
       // Twice the same: the server has no more.
-      const said = error.message === ENDED_EARLY && error.cause instanceof InferError ? error.cause.message : "";
+      const said = error.message === ENDED_EARLY && error.cause instanceof EdgeInferError ? error.cause.message : "";
       if (said && said === short) throw error.cause;
       short = said;
       failures = state.good > before ? 1 : failures + 1;
       if (failures > RETRIES) {
-        throw new InferError(`The download of ${url} was cut after ${state.good} of ${entry.size} bytes: ${error.message}`, "fetch_error", {
+        throw new EdgeInferError(`The download of ${url} was cut after ${state.good} of ${entry.size} bytes: ${error.message}`, "fetch_error", {
           hint: "load it again: what has arrived is kept where the browser has storage",
           details: { url: url.href, loaded: state.good, size: entry.size },
           cause: error,
@@ -219,7 +219,7 @@ async function start(url, from, signal, hint, more) {
     response = await fetch(url, { credentials: "same-origin", headers, signal });
   } catch (cause) {
     if (from > 0) throw new Cut(`${url} cannot be reached`, { cause });
-    throw new InferError(`${url} cannot be reached`, "fetch_error", {
+    throw new EdgeInferError(`${url} cannot be reached`, "fetch_error", {
       hint: "is the server running? `edge-infer serve`",
       details: { url: url.href },
       cause,
@@ -231,14 +231,14 @@ async function start(url, from, signal, hint, more) {
     // A server that misunderstands ranges is asked for the whole file.
     await response.body?.cancel();
     if (from > 0) return start(url, 0, signal, hint, more);
-    throw new InferError(`${url} answers with a range where the whole file was asked for`, "fetch_error", { hint, details: { url: url.href, status } });
+    throw new EdgeInferError(`${url} answers with a range where the whole file was asked for`, "fetch_error", { hint, details: { url: url.href, status } });
   }
   if (!response.ok || !response.body) {
-    throw new InferError(`${url} answers with status ${status}`, "fetch_error", { hint, details: { url: url.href, status } });
+    throw new EdgeInferError(`${url} answers with status ${status}`, "fetch_error", { hint, details: { url: url.href, status } });
   }
   if (/^text\/html/.test(response.headers.get("content-type") ?? "")) {
     await response.body.cancel();
-    throw new InferError(`${url} answers with an HTML page where a model file was expected`, "fetch_error", {
+    throw new EdgeInferError(`${url} answers with an HTML page where a model file was expected`, "fetch_error", {
       hint: "the server sends its start page for unknown addresses, or wants a login: open the address in a tab and look",
       details: { url: url.href, status },
     });
@@ -280,7 +280,7 @@ async function check(entry, url, state, at, onPart) {
  * @param {string} expected
  */
 function wrong(entry, url, got, expected) {
-  return new InferError(`\`${entry.path}\` at ${url} has ${got}, the manifest says ${expected}`, "integrity_error", {
+  return new EdgeInferError(`\`${entry.path}\` at ${url} has ${got}, the manifest says ${expected}`, "integrity_error", {
     hint: "the file was changed or cut short: copy or convert the bundle again",
     details: { path: entry.path, expected, got },
   });

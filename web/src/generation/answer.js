@@ -12,7 +12,7 @@ export class Answer {
    * @param {import("./vocabulary.js").Vocabulary} vocabulary The bytes of each token.
    * @param {readonly string[]} stops Strings that end the answer.
    * @param {boolean} isChat Whether the text stands alone, and does not go on from a prompt.
-   * @throws {import("../errors.js").InferError} `input_error`: the stop strings are too long together.
+   * @throws {import("../errors.js").EdgeInferError} `input_error`: the stop strings are too long together.
    */
   constructor(vocabulary, stops, isChat) {
     this.#detokenizer = new Detokenizer(vocabulary, isChat);

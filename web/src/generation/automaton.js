@@ -1,6 +1,6 @@
 /** A pushdown automaton over bytes: which bytes may follow, where a grammar nests. The same as `edge_infer.generation.automaton`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** Ways in which a text may be read at once. */
 const MAX_WAYS = 512;
@@ -109,7 +109,7 @@ export class Automaton {
    * @param {State} state
    * @param {Uint8Array} data
    * @returns {State} The state after these bytes.
-   * @throws {InferError} `execution_error`: the text can be read in too many ways.
+   * @throws {EdgeInferError} `execution_error`: the text can be read in too many ways.
    */
   after(state, data) {
     for (const byte of data) {
@@ -142,7 +142,7 @@ export class Automaton {
       if (seen.has(stack)) continue;
       seen.add(stack);
       if (seen.size > 16 * MAX_WAYS || found.size > MAX_WAYS) {
-        throw new InferError(`the answer can be read by its schema in more than ${MAX_WAYS} ways`, "execution_error", {
+        throw new EdgeInferError(`the answer can be read by its schema in more than ${MAX_WAYS} ways`, "execution_error", {
           hint: "use fewer alternatives that begin alike",
         });
       }

@@ -6,7 +6,7 @@
  * the same for threads, which share its memory.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { align, kernelModule, start } from "./kernels.js";
 import { Team } from "./team.js";
 import { Filling, damaged, piecesOf, readHead, readHeader } from "./weight-file.js";
@@ -39,7 +39,7 @@ export class Decoder {
    * @param {WeightSource} source The file, or where it comes from.
    * @param {DecoderOptions} [options]
    * @returns {Promise<Decoder>}
-   * @throws {InferError} `bundle_error`: it is not a weight file, or is damaged. `input_error`: `slots` or `context` is out
+   * @throws {EdgeInferError} `bundle_error`: it is not a weight file, or is damaged. `input_error`: `slots` or `context` is out
    *   of range. `out_of_memory`: the page has no memory for it. `fetch_error`: the source does not answer.
    */
   static async open(source, options = {}) {
@@ -61,7 +61,7 @@ export class Decoder {
    * @param {number} size
    * @param {WebAssembly.Module} [module] The compiled kernels, fetched unless given.
    * @returns {Promise<WeightRoom>}
-   * @throws {InferError} `out_of_memory`: the page has no memory for it.
+   * @throws {EdgeInferError} `out_of_memory`: the page has no memory for it.
    */
   static async room(size, module) {
     return new WeightRoom(size, module ?? (await kernelModule()));
@@ -73,7 +73,7 @@ export class Decoder {
    * @param {Uint8Array} bytes
    * @param {DecoderOptions & {module: WebAssembly.Module}} options
    * @returns {Decoder}
-   * @throws {InferError} As `open` does.
+   * @throws {EdgeInferError} As `open` does.
    */
   static of(bytes, options) {
     const layout = readHeader(bytes);
@@ -107,7 +107,7 @@ export class Decoder {
     const isOther = vocabulary !== this.config.vocab_size || positions !== this.config.context;
     const wrong = isOther ? 1 + VOCABULARY_WORD : kernels.decoder_check(this.program, words, layout.size);
     if (wrong) {
-      throw new InferError(`The weight file is damaged, or of another version: word ${wrong - 1} of its program does not fit`, "bundle_error", {
+      throw new EdgeInferError(`The weight file is damaged, or of another version: word ${wrong - 1} of its program does not fit`, "bundle_error", {
         hint: "convert the model again",
       });
     }
@@ -143,17 +143,17 @@ export class Decoder {
    * @param {ArrayLike<number>} slots
    * @param {ArrayLike<number>} positions Those of one slot stand together, and rise.
    * @param {ArrayLike<number>} wanted Rising indices of the rows whose logits are computed.
-   * @throws {InferError} `input_error`: a value is out of range, or the lists do not fit together.
+   * @throws {EdgeInferError} `input_error`: a value is out of range, or the lists do not fit together.
    */
   run(tokens, slots, positions, wanted) {
     const count = tokens.length;
     if (slots.length !== count || positions.length !== count) {
-      throw new InferError(`The batch has ${count} tokens, ${slots.length} slots and ${positions.length} positions`, "input_error");
+      throw new EdgeInferError(`The batch has ${count} tokens, ${slots.length} slots and ${positions.length} positions`, "input_error");
     }
     const rows = this.prepare(count, wanted.length);
     [tokens, slots, positions, wanted].forEach((values, i) => rows.set(wholes(values, ["tokens", "slots", "positions", "wanted"][i]), i * count));
     const fault = this.cross(count, wanted.length);
-    if (fault) throw new InferError(fault, "input_error");
+    if (fault) throw new EdgeInferError(fault, "input_error");
   }
 
   /**
@@ -197,7 +197,7 @@ export class Decoder {
   /**
    * @param {number} index Of the wanted rows of the last run.
    * @returns {Float32Array<ArrayBuffer>} The row's logits: a view, writable, valid until the next run.
-   * @throws {InferError} `input_error`: the last run computed no such row.
+   * @throws {EdgeInferError} `input_error`: the last run computed no such row.
    */
   logits(index) {
     return new Float32Array(this.open().buffer, this.place(index), this.config.vocab_size);
@@ -210,7 +210,7 @@ export class Decoder {
    * @param {number} index Of the wanted rows of the last run.
    * @param {number} count How many; no more than the vocabulary has.
    * @returns {[number, number][]} Ids and logits.
-   * @throws {InferError} `input_error`: the last run computed no such row, or `count` is less than 1.
+   * @throws {EdgeInferError} `input_error`: the last run computed no such row, or `count` is less than 1.
    */
   top(index, count) {
     const { ids, values } = this.best(index, count);
@@ -228,7 +228,7 @@ export class Decoder {
     const { vocab_size: vocabulary } = this.config;
     const memory = this.open();
     const place = this.place(index);
-    if (!(count >= 1)) throw new InferError(`count is ${count}, expected 1 or more`, "input_error");
+    if (!(count >= 1)) throw new EdgeInferError(`count is ${count}, expected 1 or more`, "input_error");
     const taken = Math.min(Math.floor(count), vocabulary);
     const ids = this.places.logits - align(8 * vocabulary);
     this.kernels.decoder_top(place, vocabulary, taken, ids, ids + 4 * vocabulary);
@@ -241,7 +241,7 @@ export class Decoder {
    * @param {number} from
    * @param {number} to
    * @param {number} length
-   * @throws {InferError} `input_error`: a slot or the length is out of range.
+   * @throws {EdgeInferError} `input_error`: a slot or the length is out of range.
    */
   copy(from, to, length) {
     this.open();
@@ -260,14 +260,14 @@ export class Decoder {
 
   /** @returns {KernelMemory} */
   open() {
-    if (!this.memory) throw new InferError("The decoder is closed", "input_error", { hint: "open it again" });
+    if (!this.memory) throw new EdgeInferError("The decoder is closed", "input_error", { hint: "open it again" });
     return this.memory;
   }
 
   /** @param {number} index */
   place(index) {
     if (!(Number.isInteger(index) && index >= 0 && index < this.wanted)) {
-      throw new InferError(`Logits ${index} were not computed; the last run computed ${this.wanted}`, "input_error");
+      throw new EdgeInferError(`Logits ${index} were not computed; the last run computed ${this.wanted}`, "input_error");
     }
     return this.places.logits + 4 * this.config.vocab_size * index;
   }
@@ -316,7 +316,7 @@ export class WeightRoom {
   /**
    * @param {DecoderOptions} [options]
    * @returns {Decoder} The decoder of the weights that are there now.
-   * @throws {InferError} As `Decoder.open` does.
+   * @throws {EdgeInferError} As `Decoder.open` does.
    */
   open(options = {}) {
     const layout = readHeader(this.bytes);
@@ -332,7 +332,7 @@ export class WeightRoom {
  * @param {number} high
  */
 function checkWhole(name, value, low, high) {
-  if (!Number.isInteger(value) || value < low || value > high) throw new InferError(`${name} is ${value}, expected ${low} to ${high}`, "input_error");
+  if (!Number.isInteger(value) || value < low || value > high) throw new EdgeInferError(`${name} is ${value}, expected ${low} to ${high}`, "input_error");
 }
 
 /**
@@ -341,7 +341,7 @@ function checkWhole(name, value, low, high) {
  */
 function wholes(values, name) {
   for (let i = 0; i < values.length; i++) {
-    if (values[i] !== (values[i] | 0)) throw new InferError(`${name}[${i}] is ${values[i]}, expected a whole number of 32 bits`, "input_error");
+    if (values[i] !== (values[i] | 0)) throw new EdgeInferError(`${name}[${i}] is ${values[i]}, expected a whole number of 32 bits`, "input_error");
   }
   return values;
 }

@@ -1,6 +1,6 @@
 /** What a bundle says about the generation of text: the field `generate` of its manifest. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {import("../bundle/manifest.js").Manifest} Manifest */
 /** @typedef {import("../bundle/manifest.js").Variant} Variant */
@@ -25,18 +25,18 @@ const REQUIRED = Symbol("required");
 /**
  * @param {Manifest} manifest
  * @returns {GenerateDefinition}
- * @throws {InferError} `unsupported`: it says nothing, or is of another kind. `manifest_error`: a field is missing or of another type.
+ * @throws {EdgeInferError} `unsupported`: it says nothing, or is of another kind. `manifest_error`: a field is missing or of another type.
  */
 export function definitionOf({ name, generate: entry }) {
   if (entry === undefined) {
-    throw new InferError(`\`${name}\` generates no text: its manifest has no \`generate\``, "unsupported", { hint: "load(url)" });
+    throw new EdgeInferError(`\`${name}\` generates no text: its manifest has no \`generate\``, "unsupported", { hint: "load(url)" });
   }
   if (entry.kind !== KIND) {
-    throw new InferError(`\`${name}\` generates by \`${entry.kind}\`, this version knows \`${KIND}\``, "unsupported", { hint: "update edge-infer" });
+    throw new EdgeInferError(`\`${name}\` generates by \`${entry.kind}\`, this version knows \`${KIND}\``, "unsupported", { hint: "update edge-infer" });
   }
   const eos = entry.eos ?? [];
   const ends = Array.isArray(eos) ? eos : [eos];
-  if (!ends.every(Number.isInteger)) throw new InferError("manifest: `generate.eos` must be a list of whole numbers", "manifest_error");
+  if (!ends.every(Number.isInteger)) throw new EdgeInferError("manifest: `generate.eos` must be a list of whole numbers", "manifest_error");
   return {
     architecture: field(entry, "architecture", "string", ""),
     context: field(entry, "context", "whole"),
@@ -63,27 +63,27 @@ function field(entry, name, kind, missing = REQUIRED) {
   const isObject = value !== null && typeof value === "object" && !Array.isArray(value);
   const fits = kind === "whole" ? Number.isInteger(value) : kind === "object" ? isObject : typeof value === kind;
   if (fits) return value;
-  throw new InferError(`manifest: \`generate.${name}\` is ${JSON.stringify(value)}, expected ${kind}`, "manifest_error");
+  throw new EdgeInferError(`manifest: \`generate.${name}\` is ${JSON.stringify(value)}, expected ${kind}`, "manifest_error");
 }
 
 /**
  * @param {Manifest} manifest
  * @param {string} [wanted] The id of the variant.
  * @returns {Variant} It; the smallest weights unless given.
- * @throws {InferError} `unsupported`: it generates no text. `input_error`: there is none of this id.
+ * @throws {EdgeInferError} `unsupported`: it generates no text. `input_error`: there is none of this id.
  */
 export function decoderVariant({ name, variants }, wanted) {
   if (wanted !== undefined) {
     const chosen = variants.find(({ id }) => id === wanted);
     if (!chosen) {
       const known = variants.map(({ id }) => `\`${id}\``).join(", ");
-      throw new InferError(`Bundle \`${name}\` has no variant \`${wanted}\`; choose from ${known}`, "input_error", { hint: `ask for \`${variants[0].id}\`` });
+      throw new EdgeInferError(`Bundle \`${name}\` has no variant \`${wanted}\`; choose from ${known}`, "input_error", { hint: `ask for \`${variants[0].id}\`` });
     }
     if (chosen.format === "decoder") return chosen;
-    throw new InferError(`variant \`${wanted}\` is ${chosen.format}, which generates no text`, "unsupported", { hint: "load(url)" });
+    throw new EdgeInferError(`variant \`${wanted}\` is ${chosen.format}, which generates no text`, "unsupported", { hint: "load(url)" });
   }
   const known = variants.filter(({ format }) => format === "decoder");
-  if (known.length === 0) throw new InferError(`\`${name}\` has no variant that generates text`, "unsupported", { hint: "load(url)" });
+  if (known.length === 0) throw new EdgeInferError(`\`${name}\` has no variant that generates text`, "unsupported", { hint: "load(url)" });
   const rank = (/** @type {Variant} */ { precision }) => SMALLEST_FIRST.indexOf(precision);
   return known.toSorted((one, other) => rank(one) - rank(other))[0];
 }

@@ -3,7 +3,7 @@
 import { fetchFile, openBundle } from "../bundle/bundle.js";
 import { openStore } from "../cache/store.js";
 import { sharedEngine } from "../engines/open.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { Tokenizer } from "../tasks/text/tokenizer.js";
 
 /** @typedef {import("../bundle/manifest.js").Manifest} Manifest */
@@ -41,11 +41,11 @@ const KINDS = { text: "string", whole: "number", list: "array", object: "object"
 /**
  * @param {Manifest} manifest
  * @returns {SequenceDefinition}
- * @throws {InferError} `unsupported`: it says nothing, or is of another kind. `manifest_error`: a field is missing or of another type.
+ * @throws {EdgeInferError} `unsupported`: it says nothing, or is of another kind. `manifest_error`: a field is missing or of another type.
  */
 export function sequenceDefinition({ name, generate: entry = {}, variants }) {
   if (entry.kind !== KIND) {
-    throw new InferError(`\`${name}\` is not a model with an encoder and a decoder`, "unsupported", { hint: 'pipeline("text-generation", url)' });
+    throw new EdgeInferError(`\`${name}\` is not a model with an encoder and a decoder`, "unsupported", { hint: 'pipeline("text-generation", url)' });
   }
   const definition = {
     architecture: field(entry, "architecture", "text"),
@@ -86,7 +86,7 @@ function field(entry, name, kind, missing) {
 
 /** @param {string} said */
 function wrong(said) {
-  return new InferError(`manifest: ${said}`, "manifest_error", { hint: "convert the model again" });
+  return new EdgeInferError(`manifest: ${said}`, "manifest_error", { hint: "convert the model again" });
 }
 
 /** An encoder and a decoder, loaded. The most likely token is taken. */
@@ -95,7 +95,7 @@ export class SequenceModel {
    * @param {Asked} asked
    * @param {{onProgress?: import("../fetch/download.js").OnProgress, signal?: AbortSignal}} [options]
    * @returns {Promise<SequenceModel>}
-   * @throws {InferError} `unsupported`: the bundle is of another kind. `input_error`: there is no such variant.
+   * @throws {EdgeInferError} `unsupported`: the bundle is of another kind. `input_error`: there is no such variant.
    */
   static async open({ url, root, variant: wanted, threads, apiKey, keep, selfTest }, { onProgress, signal } = {}) {
     const store = keep && !url.startsWith("file:") ? await openStore() : undefined;
@@ -104,7 +104,7 @@ export class SequenceModel {
     const choices = Object.keys(definition.encoders);
     const chosen = wanted ?? choices[0];
     if (!choices.includes(chosen)) {
-      throw new InferError(`\`${chosen}\` is not a variant of a decoder here; choose from ${choices.join(", ")}`, "input_error", { details: { allowed: choices } });
+      throw new EdgeInferError(`\`${chosen}\` is not a variant of a decoder here; choose from ${choices.join(", ")}`, "input_error", { details: { allowed: choices } });
     }
     const read = async (/** @type {string} */ path) => (await fetchFile(new URL(url), manifest, path, { onProgress, signal, apiKey, store })).bytes;
     const variants = [definition.encoders[chosen], chosen].map((id) => /** @type {import("../bundle/manifest.js").Variant} */ (manifest.variants.find((one) => one.id === id)));
@@ -150,14 +150,14 @@ export class SequenceModel {
   /**
    * @param {string} text
    * @returns {number[]} Its tokens, behind what the bundle puts before every text.
-   * @throws {InferError} `input_error`: there are none, or the model lacks one.
+   * @throws {EdgeInferError} `input_error`: there are none, or the model lacks one.
    */
   tokenize(text) {
     const { prefix, vocabSize } = this.definition;
     const { ids } = this.tokenizer.encode(prefix + text, null, { truncation: null, padding: null });
-    if (ids.length === 0) throw new InferError("the text has no tokens", "input_error", { hint: "give a text of at least one character" });
+    if (ids.length === 0) throw new EdgeInferError("the text has no tokens", "input_error", { hint: "give a text of at least one character" });
     const wrong = ids.find((token) => token >= vocabSize);
-    if (wrong !== undefined) throw new InferError(`the text has the token ${wrong}, the model has ${vocabSize} tokens`, "input_error");
+    if (wrong !== undefined) throw new EdgeInferError(`the text has the token ${wrong}, the model has ${vocabSize} tokens`, "input_error");
     return ids;
   }
 
@@ -178,7 +178,7 @@ export class SequenceModel {
    * @param {Pause} pause
    * @param {Change} [change]
    * @returns {Promise<number[]>}
-   * @throws {InferError} `execution_error`: the engine failed, or a logit is not a number.
+   * @throws {EdgeInferError} `execution_error`: the engine failed, or a logit is not a number.
    */
   async tokens(crossed, prompt, most, pause, change = () => {}) {
     const steps = new Steps(this, crossed);
@@ -274,7 +274,7 @@ function bestToken(logits, tokens, change) {
   let best = 0;
   for (let i = 1; i < logits.length; i++) if (logits[i] > logits[best]) best = i;
   if (logits[best] > -Infinity) return best;
-  throw new InferError("no token is allowed after those before", "execution_error", { hint: "is the bundle's `generate` right?" });
+  throw new EdgeInferError("no token is allowed after those before", "execution_error", { hint: "is the bundle's `generate` right?" });
 }
 
 /** @param {Float32Array} logits */
@@ -282,5 +282,5 @@ function checked(logits) {
   let total = 0;
   for (const value of logits) total += value;
   if (!Number.isNaN(total)) return logits;
-  throw new InferError("the model's logits are not numbers", "execution_error", { hint: "try the variant onnx/fp32" });
+  throw new EdgeInferError("the model's logits are not numbers", "execution_error", { hint: "try the variant onnx/fp32" });
 }

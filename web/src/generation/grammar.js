@@ -1,6 +1,6 @@
 /** Answers of a form: JSON objects, and JSON by a schema. The same as `edge_infer.generation.grammar`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { Automaton } from "./automaton.js";
 import { ANY_OBJECT, jsonGrammar } from "./json-schema.js";
 import { compare } from "./vocabulary.js";
@@ -13,21 +13,21 @@ import { compare } from "./vocabulary.js";
  * @param {Vocabulary} vocabulary
  * @param {Iterable<number>} ends Tokens that end an answer.
  * @returns {TokenGrammar | null} Null for any text.
- * @throws {InferError} `input_error`: it is another, or the schema cannot be kept.
+ * @throws {EdgeInferError} `input_error`: it is another, or the schema cannot be kept.
  */
 export function grammarOf(format, vocabulary, ends) {
   const option = { details: { option: "responseFormat" } };
   if (format.type === "text") return null;
   if (format.type === "json_object") return new TokenGrammar(ANY_OBJECT, vocabulary, ends);
   if (format.type !== "json_schema") {
-    throw new InferError(`\`responseFormat\` is of the type ${JSON.stringify(format.type)}`, "input_error", {
+    throw new EdgeInferError(`\`responseFormat\` is of the type ${JSON.stringify(format.type)}`, "input_error", {
       hint: "choose from `text`, `json_object`, `json_schema`",
       ...option,
     });
   }
   const holder = format.json_schema ?? format;
   if (holder === null || typeof holder !== "object" || !Object.hasOwn(holder, "schema")) {
-    throw new InferError("`responseFormat` has no schema", "input_error", { hint: '{ type: "json_schema", schema: { type: "object" } }', ...option });
+    throw new EdgeInferError("`responseFormat` has no schema", "input_error", { hint: '{ type: "json_schema", schema: { type: "object" } }', ...option });
   }
   return new TokenGrammar(jsonGrammar(holder.schema), vocabulary, ends);
 }

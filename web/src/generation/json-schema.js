@@ -6,7 +6,7 @@
  * keyword that the grammar cannot keep is refused by name; annotations such as `description` and `format` are passed over.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { listed } from "../tasks/words.js";
 import { Automaton, Bytes, Choice, Later, Repeat, Series, literal } from "./automaton.js";
 import { floatText } from "./json-numbers.js";
@@ -81,7 +81,7 @@ function enclosed(begin, inner, end) {
 /**
  * @param {any} schema A JSON Schema: an object, or true for any value.
  * @returns {Node}
- * @throws {InferError} `input_error`: it is too large, is no schema, or has a keyword that the grammar cannot keep.
+ * @throws {EdgeInferError} `input_error`: it is too large, is no schema, or has a keyword that the grammar cannot keep.
  */
 export function jsonGrammar(schema) {
   let size;
@@ -98,7 +98,7 @@ export function jsonGrammar(schema) {
 
 /** @param {string} what @param {string} [hint] */
 function refused(what, hint) {
-  return new InferError(`the schema ${what}`, "input_error", { hint, details: { option: "responseFormat" } });
+  return new EdgeInferError(`the schema ${what}`, "input_error", { hint, details: { option: "responseFormat" } });
 }
 
 /** Makes the grammars of the parts of a schema. */

@@ -1,6 +1,6 @@
 /** The page's kernels of text generation: the compiled modules, and their memory. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { downloadBytes } from "../fetch/download.js";
 
 /** @typedef {{[name: string]: (...values: number[]) => number}} Kernels */
@@ -50,7 +50,7 @@ export class KernelMemory {
       if (align(end) > 2 ** 32 - PAGE) throw new RangeError("WebAssembly has 4 GiB");
       this.memory.grow(pages);
     } catch (cause) {
-      throw new InferError(`The page has no memory for the decoder: it needs ${Math.ceil(end / 2 ** 20)} MiB`, "out_of_memory", {
+      throw new EdgeInferError(`The page has no memory for the decoder: it needs ${Math.ceil(end / 2 ** 20)} MiB`, "out_of_memory", {
         hint: "take a smaller context, fewer slots or a smaller variant",
         cause,
       });
@@ -81,7 +81,7 @@ const compiled = new Map();
  *
  * @param {boolean} [forThreads] Whether they are those that threads share.
  * @returns {Promise<WebAssembly.Module>}
- * @throws {InferError} `backend_unavailable`: they cannot be fetched, or this browser cannot compile them.
+ * @throws {EdgeInferError} `backend_unavailable`: they cannot be fetched, or this browser cannot compile them.
  */
 export function kernelModule(forThreads = false) {
   const url = forThreads ? new URL("./generation-threads.wasm", import.meta.url) : new URL("./generation.wasm", import.meta.url);
@@ -89,7 +89,7 @@ export function kernelModule(forThreads = false) {
   if (!found) {
     found = load(url).catch((cause) => {
       compiled.delete(url.href);
-      throw new InferError(`The kernels of text generation do not load: ${cause}`, "backend_unavailable", { hint: `is ${url} there?`, cause });
+      throw new EdgeInferError(`The kernels of text generation do not load: ${cause}`, "backend_unavailable", { hint: `is ${url} there?`, cause });
     });
     compiled.set(url.href, found);
   }
@@ -108,11 +108,11 @@ async function load(url) {
 export function start(module) {
   const isShared = WebAssembly.Module.imports(module).length > 0;
   const shared = isShared ? sharedMemory(1) : undefined;
-  if (isShared && !shared) throw new InferError("The page has no shared memory for the decoder", "out_of_memory", { hint: "ask for one thread" });
+  if (isShared && !shared) throw new EdgeInferError("The page has no shared memory for the decoder", "out_of_memory", { hint: "ask for one thread" });
   const { exports } = new WebAssembly.Instance(module, shared ? { env: { memory: shared } } : {});
   const kernels = /** @type {Kernels} */ (/** @type {unknown} */ (exports));
   const version = kernels.decoder_version?.();
-  if (version !== VERSION) throw new InferError(`The kernels of text generation are of version ${version}, expected ${VERSION}`, "backend_unavailable");
+  if (version !== VERSION) throw new EdgeInferError(`The kernels of text generation are of version ${version}, expected ${VERSION}`, "backend_unavailable");
   return { kernels, memory: new KernelMemory(exports, shared) };
 }
 

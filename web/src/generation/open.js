@@ -2,7 +2,7 @@
 
 import { fetchFile, openBundle } from "../bundle/bundle.js";
 import { openStore } from "../cache/store.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { Tokenizer } from "../tasks/text/tokenizer.js";
 import { decoderVariant, definitionOf } from "./definition.js";
 import { TextModel } from "./text-model.js";
@@ -40,7 +40,7 @@ const MAX_THREADS = 256;
  * @param {{onProgress?: import("../fetch/download.js").OnProgress, signal?: AbortSignal, startWorker?: import("./team.js").StartWorker}} [options]
  *   `startWorker`: of the threads; without it there is one.
  * @returns {Promise<{model: TextModel, facts: Facts}>}
- * @throws {InferError} The bundle is missing or wrong, or generates no text; `input_error`: the context or the threads are out of
+ * @throws {EdgeInferError} The bundle is missing or wrong, or generates no text; `input_error`: the context or the threads are out of
  *   range; `unsupported`: there are no threads here.
  */
 export async function openTextModel({ url, root, variant: wanted, context, threads, apiKey, keep }, { onProgress, signal, startWorker } = {}) {
@@ -50,10 +50,10 @@ export async function openTextModel({ url, root, variant: wanted, context, threa
   const variant = decoderVariant(manifest, wanted);
   const longest = context ?? Math.min(definition.context, DEFAULT_CONTEXT);
   if (!Number.isInteger(longest) || longest < 1 || longest > definition.context) {
-    throw new InferError(`\`context\` is ${longest}, expected 1 to ${definition.context}`, "input_error", { details: { option: "context" } });
+    throw new EdgeInferError(`\`context\` is ${longest}, expected 1 to ${definition.context}`, "input_error", { details: { option: "context" } });
   }
   if (threads !== undefined && (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS)) {
-    throw new InferError(`\`threads\` is ${threads}, expected 1 to ${MAX_THREADS}`, "input_error", { details: { option: "threads" } });
+    throw new EdgeInferError(`\`threads\` is ${threads}, expected 1 to ${MAX_THREADS}`, "input_error", { details: { option: "threads" } });
   }
   const place = new URL(url);
   const read = (/** @type {string} */ path) => fetchFile(place, manifest, path, { signal, apiKey, store });
@@ -79,7 +79,7 @@ export async function openTextModel({ url, root, variant: wanted, context, threa
   const decoder = weights.open();
   if (decoder.config.vocab_size !== definition.vocabSize) {
     decoder.close();
-    throw new InferError(`\`${variant.file}\` has ${decoder.config.vocab_size} tokens, the manifest says ${definition.vocabSize}`, "bundle_error", {
+    throw new EdgeInferError(`\`${variant.file}\` has ${decoder.config.vocab_size} tokens, the manifest says ${definition.vocabSize}`, "bundle_error", {
       hint: "convert the model again",
     });
   }
@@ -108,5 +108,5 @@ export async function openTextModel({ url, root, variant: wanted, context, threa
 /** @param {number | undefined} wanted @returns {number} */
 function threadsAlone(wanted) {
   if (wanted === undefined || wanted === 1) return 1;
-  throw new InferError(`The decoder cannot have ${wanted} threads: there are no workers here`, "unsupported", { hint: "leave `threads` out" });
+  throw new EdgeInferError(`The decoder cannot have ${wanted} threads: there are no workers here`, "unsupported", { hint: "leave `threads` out" });
 }

@@ -1,6 +1,6 @@
 /** The options of one generation, checked once: those of `edge_infer.generation.options`, in camelCase. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { didYouMean, listed } from "../tasks/words.js";
 
 /**
@@ -64,14 +64,14 @@ const NAMES = Object.keys(DEFAULTS);
  * @param {Record<string, any>} given
  * @param {Record<string, any>} [defaults] The bundle's own, named as in its manifest; fields that are no options are ignored.
  * @returns {GenerationOptions} With a seed.
- * @throws {InferError} `input_error`: a name is unknown or a value is out of range.
+ * @throws {EdgeInferError} `input_error`: a name is unknown or a value is out of range.
  */
 export function optionsOf(given, defaults = {}) {
   for (const name of Object.keys(given)) {
     if (NAMES.includes(name)) continue;
     const camel = name.replaceAll(/_([a-z])/g, (_, letter) => letter.toUpperCase());
     const hint = (NAMES.includes(camel) ? `did you mean \`${camel}\`?` : didYouMean(name, NAMES)) || `choose from ${listed(NAMES)}`;
-    throw new InferError(`generation has no option \`${name}\``, "input_error", { hint, details: { option: name } });
+    throw new EdgeInferError(`generation has no option \`${name}\``, "input_error", { hint, details: { option: name } });
   }
   /** @type {any} */
   const found = { ...DEFAULTS };
@@ -152,7 +152,7 @@ function biasesOf(value) {
 
 /** @param {string} name @param {string} what @param {string} [hint] */
 function wrong(name, what, hint) {
-  return new InferError(`\`${name}\` ${what}`, "input_error", { hint, details: { option: name } });
+  return new EdgeInferError(`\`${name}\` ${what}`, "input_error", { hint, details: { option: name } });
 }
 
 /** @param {unknown} value */

@@ -1,6 +1,6 @@
 /** Answer requests to a model that generates text: in a worker of its own, or on the thread of who asks. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { giveWay } from "./give-way.js";
 import { openTextModel } from "./open.js";
 
@@ -65,7 +65,7 @@ export class GenerationRequests {
       return facts;
     }
     const model = this.#model;
-    if (!model) throw new InferError("The generator is closed", "input_error", { hint: "open it again: generate(url)" });
+    if (!model) throw new EdgeInferError("The generator is closed", "input_error", { hint: "open it again: generate(url)" });
     switch (request.kind) {
       case "generate": {
         const pieces = model.generate(request);

@@ -8,7 +8,7 @@
  * takes the first. A token that the grammar refuses gets the logit minus infinity, and another is drawn.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { exp, log, sumOfExps } from "./exact-math.js";
 import { RandomNumbers } from "./random-numbers.js";
 
@@ -52,12 +52,12 @@ export class Sampler {
    * @param {Sampling} options Their seed must be set where the temperature is above 0.
    * @param {Iterable<number>} prompt Its tokens, for the repetition penalty.
    * @param {number} size Tokens of the model.
-   * @throws {InferError} `input_error`: `logitBias` names a token that the model does not have.
+   * @throws {EdgeInferError} `input_error`: `logitBias` names a token that the model does not have.
    */
   constructor(options, prompt, size) {
     for (const token of options.logitBias.keys()) {
       if (token >= size) {
-        throw new InferError(`\`logitBias\` names token ${token}, the model has ${size}`, "input_error", { details: { option: "logitBias" } });
+        throw new EdgeInferError(`\`logitBias\` names token ${token}, the model has ${size}`, "input_error", { details: { option: "logitBias" } });
       }
     }
     this.#options = options;
@@ -72,7 +72,7 @@ export class Sampler {
    * @param {Row} row
    * @param {Grammar | null} [grammar]
    * @returns {Choice}
-   * @throws {InferError} `execution_error`: the model's logits are not numbers, or no token may come next.
+   * @throws {EdgeInferError} `execution_error`: the model's logits are not numbers, or no token may come next.
    */
   choose(row, grammar = null) {
     const wanted = this.#options.logprobs;
@@ -196,15 +196,15 @@ function placeOf(sums, isReached) {
 /**
  * @param {Ranked[]} best
  * @returns {Ranked[]} The best tokens.
- * @throws {InferError} `execution_error`: the logits are not numbers, or all tokens are forbidden.
+ * @throws {EdgeInferError} `execution_error`: the logits are not numbers, or all tokens are forbidden.
  */
 function usable(best) {
   const [, logit] = best[0];
   if (Number.isFinite(logit)) return best;
   if (logit !== -Infinity) {
-    throw new InferError(`the model's best logit is ${logit}, so that no token can be chosen`, "execution_error", {
+    throw new EdgeInferError(`the model's best logit is ${logit}, so that no token can be chosen`, "execution_error", {
       hint: "the weights are damaged or overflow: convert the model again",
     });
   }
-  throw new InferError("no token may come next: all of them are forbidden", "execution_error", { hint: "check `logitBias` and `responseFormat`" });
+  throw new EdgeInferError("no token may come next: all of them are forbidden", "execution_error", { hint: "check `logitBias` and `responseFormat`" });
 }

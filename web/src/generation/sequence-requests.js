@@ -1,6 +1,6 @@
 /** Answer requests to a model with an encoder and a decoder: in a worker of its own, or on the thread of who asks. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { SequenceModel } from "./encoder-decoder.js";
 import { giveWay } from "./give-way.js";
 import { Recognizer } from "./speech.js";
@@ -52,7 +52,7 @@ export class SequenceRequests {
       return { task: model.task, architecture, variant: model.variant, rate: speech.rate ?? 0 };
     }
     const model = this.#model;
-    if (!model) throw new InferError("The pipeline is closed", "input_error", { hint: "open it again: pipeline(url)" });
+    if (!model) throw new EdgeInferError("The pipeline is closed", "input_error", { hint: "open it again: pipeline(url)" });
     const pause = async () => {
       await giveWay();
       signal?.throwIfAborted();

@@ -1,6 +1,6 @@
 /** Let a model with an encoder and a decoder give the answers that its bundle carries; see `edge_infer.generation.sequence_vectors`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { prepare as prepareDecoding } from "../tasks/audio/decode.js";
 import { Item } from "../tasks/item.js";
 import { made } from "../tasks/vectors.js";
@@ -20,14 +20,14 @@ const HINT = "convert the model again, or load it without `selfTest`";
  * @param {Uint8Array | undefined} data The bundle's file of vectors.
  * @param {string} precision The variant's.
  * @param {Pause} pause
- * @throws {InferError} `execution_error`: an answer differs. `bundle_error`: there is none of this variant, or the file is damaged.
+ * @throws {EdgeInferError} `execution_error`: an answer differs. `bundle_error`: there is none of this variant, or the file is damaged.
  */
 export async function proveSequence(model, data, precision, pause) {
   const vectors = readVectors(data).filter(({ variant }) => variant === model.variant);
-  if (vectors.length === 0) throw new InferError(`the bundle has no answers of \`${model.variant}\`, so that it cannot prove itself`, "bundle_error", { hint: HINT });
+  if (vectors.length === 0) throw new EdgeInferError(`the bundle has no answers of \`${model.variant}\`, so that it cannot prove itself`, "bundle_error", { hint: HINT });
   for (const vector of vectors) {
     const found = await difference(model, vector, SHARES[precision] ?? SHARES.int8, pause);
-    if (found) throw new InferError(`\`${model.variant}\` does not give the bundle's answer here: ${found}`, "execution_error", { hint: "edge-infer verify" });
+    if (found) throw new EdgeInferError(`\`${model.variant}\` does not give the bundle's answer here: ${found}`, "execution_error", { hint: "edge-infer verify" });
   }
 }
 
@@ -41,7 +41,7 @@ function readVectors(data) {
     if (found.some(isWrong)) throw new TypeError("an entry lacks a field");
     return found;
   } catch (error) {
-    throw new InferError(`the bundle's answers cannot be read: ${error}`, "bundle_error", { hint: HINT });
+    throw new EdgeInferError(`the bundle's answers cannot be read: ${error}`, "bundle_error", { hint: HINT });
   }
 }
 

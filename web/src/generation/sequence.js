@@ -1,6 +1,6 @@
 /** One sequence of a decoder's cache: a prompt is computed in chunks, and what a new one begins with like the old is kept. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { Sampler } from "./sampler.js";
 
 /** @typedef {import("./options.js").GenerationOptions} GenerationOptions */
@@ -39,19 +39,19 @@ export class Sequence {
    * Check a prompt.
    *
    * @param {readonly number[]} prompt
-   * @throws {InferError} `input_error`: it is empty, longer than the context, or has tokens that the model lacks.
+   * @throws {EdgeInferError} `input_error`: it is empty, longer than the context, or has tokens that the model lacks.
    */
   check(prompt) {
     const { context, config } = this.decoder;
-    if (prompt.length === 0) throw new InferError("the prompt is empty", "input_error", { hint: "write at least one character" });
+    if (prompt.length === 0) throw new EdgeInferError("the prompt is empty", "input_error", { hint: "write at least one character" });
     if (prompt.length > context) {
-      throw new InferError(`the prompt has ${prompt.length} tokens, the context has room for ${context}`, "input_error", {
+      throw new EdgeInferError(`the prompt has ${prompt.length} tokens, the context has room for ${context}`, "input_error", {
         hint: "shorten the prompt or the conversation",
         details: { expected: context, got: prompt.length },
       });
     }
     const wrong = prompt.find((token) => !(token >= 0 && token < config.vocab_size));
-    if (wrong !== undefined) throw new InferError(`the prompt has the token ${wrong}, the model has ${config.vocab_size} tokens`, "input_error");
+    if (wrong !== undefined) throw new EdgeInferError(`the prompt has the token ${wrong}, the model has ${config.vocab_size} tokens`, "input_error");
   }
 
   /**
@@ -133,7 +133,7 @@ export class Job {
    * Compute the next token, or a chunk of the prompt.
    *
    * @returns {Choice | null} The token; null for a chunk, and where the job ended without one.
-   * @throws {InferError} `execution_error`: the model's numbers are not numbers.
+   * @throws {EdgeInferError} `execution_error`: the model's numbers are not numbers.
    */
   step() {
     if (!this.#sequence.advance(this.tokens)) return null;

@@ -1,6 +1,6 @@
 /** Speech to text by Whisper: windows of 30 seconds, the tokens before, and the rules of timestamps; see `edge_infer.generation.speech`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { prepare as prepareFeatures } from "../tasks/audio/log-mel.js";
 import { prepare as prepareResampling } from "../tasks/audio/resample.js";
 import { Item } from "../tasks/item.js";
@@ -70,7 +70,7 @@ class Speech {
 
 /** @param {string} name @param {any} value @param {string} expected */
 function wrong(name, value, expected) {
-  return new InferError(`manifest: \`generate.speech.${name}\` is ${JSON.stringify(value)}, expected ${expected}`, "manifest_error");
+  return new EdgeInferError(`manifest: \`generate.speech.${name}\` is ${JSON.stringify(value)}, expected ${expected}`, "manifest_error");
 }
 
 /** Transcribes sounds. */
@@ -82,15 +82,15 @@ export class Recognizer {
 
   /**
    * @param {SequenceModel} model
-   * @throws {InferError} `unsupported`: the model is not one of speech. `manifest_error`: the bundle does not say what it must.
+   * @throws {EdgeInferError} `unsupported`: the model is not one of speech. `manifest_error`: the bundle does not say what it must.
    */
   constructor(model) {
     const { speech, architecture, context, eos, vocabSize } = model.definition;
     if (Object.keys(speech).length === 0) {
-      throw new InferError(`a ${architecture} takes text`, "unsupported", { hint: 'pipeline("text2text-generation", url)' });
+      throw new EdgeInferError(`a ${architecture} takes text`, "unsupported", { hint: 'pipeline("text2text-generation", url)' });
     }
     if (context < 1 || eos.length === 0) {
-      throw new InferError("manifest: `generate.context` and `generate.eos` of a model of speech must be given", "manifest_error");
+      throw new EdgeInferError("manifest: `generate.context` and `generate.eos` of a model of speech must be given", "manifest_error");
     }
     this.#model = model;
     this.#speech = new Speech(speech, vocabSize);
@@ -105,7 +105,7 @@ export class Recognizer {
    *   `translate` into English. `hasTimes`: whether the model says when each segment begins and ends.
    * @param {import("./encoder-decoder.js").Pause} pause
    * @returns {Promise<Segment[]>}
-   * @throws {InferError} `input_error`: the model knows no such language or task. `execution_error`: the engine failed.
+   * @throws {EdgeInferError} `input_error`: the model knows no such language or task. `execution_error`: the engine failed.
    */
   async segments(sound, { language = null, task = "transcribe", hasTimes = false }, pause) {
     const [model, speech] = [this.#model, this.#speech];
@@ -199,13 +199,13 @@ export class Recognizer {
     const { languages, tasks, noTimestamps } = this.#speech;
     const prompt = [this.#model.definition.start];
     if (languages.size > 0) prompt.push(this.#language(crossed, language));
-    else if (language !== null) throw new InferError(`the model knows one language, and not \`${language}\` by name`, "input_error", { hint: "leave `language` out" });
+    else if (language !== null) throw new EdgeInferError(`the model knows one language, and not \`${language}\` by name`, "input_error", { hint: "leave `language` out" });
     if (tasks.size > 0) {
       const token = tasks.get(task);
-      if (token === undefined) throw new InferError(`the model does not ${task}`, "input_error", { hint: `choose from ${listed([...tasks.keys()])}` });
+      if (token === undefined) throw new EdgeInferError(`the model does not ${task}`, "input_error", { hint: `choose from ${listed([...tasks.keys()])}` });
       prompt.push(token);
     } else if (task !== "transcribe") {
-      throw new InferError(`the model does not ${task}: it knows one language`, "input_error", { hint: "take one of several languages" });
+      throw new EdgeInferError(`the model does not ${task}: it knows one language`, "input_error", { hint: "take one of several languages" });
     }
     return isTimed ? prompt : [...prompt, noTimestamps];
   }
@@ -218,7 +218,7 @@ export class Recognizer {
       if (token !== undefined) return token;
       const known = [...languages.keys()];
       const hint = didYouMean(language, known) || `such as ${listed(known.slice(0, 6))}`;
-      throw new InferError(`the model does not know the language \`${language}\``, "input_error", { hint, details: { got: language } });
+      throw new EdgeInferError(`the model does not know the language \`${language}\``, "input_error", { hint, details: { got: language } });
     }
     const logits = this.#model.firstLogits(crossed, [this.#model.definition.start]);
     return [...languages.values()].reduce((best, one) => (logits[one] > logits[best] || (logits[one] === logits[best] && one < best) ? one : best));

@@ -1,6 +1,6 @@
 /** Stop strings in a text that arrives in pieces. The same as `edge_infer.generation.stops`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** Characters of all stop strings of one generation together. */
 const MAX_CHARACTERS = 65_536;
@@ -24,12 +24,12 @@ export class Stops {
 
   /**
    * @param {readonly string[]} strings
-   * @throws {InferError} `input_error`: they have more than 65,536 characters together.
+   * @throws {EdgeInferError} `input_error`: they have more than 65,536 characters together.
    */
   constructor(strings) {
     const count = strings.reduce((sum, one) => sum + Array.from(one).length, 0);
     if (count > MAX_CHARACTERS) {
-      throw new InferError(`\`stop\` has ${count} characters in all, at most ${MAX_CHARACTERS} are allowed`, "input_error", { details: { option: "stop" } });
+      throw new EdgeInferError(`\`stop\` has ${count} characters in all, at most ${MAX_CHARACTERS} are allowed`, "input_error", { details: { option: "stop" } });
     }
     this.#root = this.#at = automaton(strings);
   }

@@ -1,7 +1,7 @@
 /** Threads of a page that compute a decoder's batches together, and how many of them are worth it just now. */
 
 import { canShareMemory } from "../engines/threads.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sharedMemory } from "./kernels.js";
 
 /** @typedef {import("./kernels.js").Kernels} Kernels */
@@ -31,13 +31,13 @@ const STACK_BYTES = 32768;
  *
  * @param {number | undefined} wanted What the caller asks for.
  * @returns {number} What is wanted; unless given as many as there are processors, at most 4, and 1 where there can be no more.
- * @throws {InferError} `unsupported`: more than one is wanted, and there can be no more.
+ * @throws {EdgeInferError} `unsupported`: more than one is wanted, and there can be no more.
  */
 export function threadsHere(wanted) {
   if (wanted === 1) return 1;
   const missing = missingForThreads();
   if (wanted === undefined) return missing ? 1 : Math.min(MAX_THREADS, navigator.hardwareConcurrency);
-  if (missing) throw new InferError(`The decoder cannot have ${wanted} threads: ${missing}`, "unsupported", { hint: "leave `threads` out" });
+  if (missing) throw new EdgeInferError(`The decoder cannot have ${wanted} threads: ${missing}`, "unsupported", { hint: "leave `threads` out" });
   return wanted;
 }
 
@@ -164,7 +164,7 @@ export class Team {
    *
    * @param {number} rows
    * @param {number[]} values Those of `decoder_run`.
-   * @throws {InferError} `execution_error`: a worker was ended while it computed; later batches are computed by one thread.
+   * @throws {EdgeInferError} `execution_error`: a worker was ended while it computed; later batches are computed by one thread.
    */
   run(rows, values) {
     const kernels = this.#kernels;
@@ -191,7 +191,7 @@ export class Team {
       if (!(error instanceof WebAssembly.RuntimeError)) throw error;
       this.#isBroken = true; // what is left of the worker's part is computed by nobody
       this.close();
-      throw new InferError("A worker of the decoder was ended while it computed", "execution_error", {
+      throw new EdgeInferError("A worker of the decoder was ended while it computed", "execution_error", {
         hint: "ask again: one thread computes from here on",
         cause: error,
       });

@@ -1,6 +1,6 @@
 /** A conversation to the text of a prompt, by the model's chat template: the same as `edge_infer.generation.template`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { floatText, parseJson } from "./json-numbers.js";
 
 /** @typedef {typeof import("@huggingface/jinja")} Jinja */
@@ -29,14 +29,14 @@ const FILE = "vendor/jinja/index.js";
  *
  * @param {string} root The URL under which `vendor/` lies.
  * @returns {Promise<Jinja>}
- * @throws {InferError} `backend_unavailable`: it is missing.
+ * @throws {EdgeInferError} `backend_unavailable`: it is missing.
  */
 export async function loadJinja(root) {
   const place = globalThis.location ? new URL(FILE, root).href : PACKAGE;
   try {
     return await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ place);
   } catch (cause) {
-    throw new InferError(`${place}, which chat templates need, cannot be loaded: ${cause}`, "backend_unavailable", {
+    throw new EdgeInferError(`${place}, which chat templates need, cannot be loaded: ${cause}`, "backend_unavailable", {
       hint: "npm install edge-infer && npx edge-infer-files FOLDER, or install edge-infer-web again",
       cause,
     });
@@ -53,7 +53,7 @@ export class ChatTemplate {
    * @param {Jinja} jinja
    * @param {string} source
    * @param {Record<string, string>} [specialTokens] The texts of special tokens by name, such as `bos_token`.
-   * @throws {InferError} `bundle_error`: it is no template, or longer than 256 KiB.
+   * @throws {EdgeInferError} `bundle_error`: it is no template, or longer than 256 KiB.
    */
   constructor(jinja, source, specialTokens = {}) {
     this.#jinja = jinja;
@@ -81,7 +81,7 @@ export class ChatTemplate {
   /**
    * @param {string} text JSON of `{messages, tools, values}`; floats stay floats.
    * @returns {string} The prompt.
-   * @throws {InferError} As `render` does.
+   * @throws {EdgeInferError} As `render` does.
    */
   renderJson(text) {
     const { messages, ...options } = parseJson(text);
@@ -93,7 +93,7 @@ export class ChatTemplate {
    *   `new Number(1)` is written as `1.0`; `parseJson` makes it of JSON.
    * @param {RenderOptions} [options]
    * @returns {string} The prompt.
-   * @throws {InferError} `input_error`: the template refuses the conversation. `bundle_error`: it is wrong, or takes too long.
+   * @throws {EdgeInferError} `input_error`: the template refuses the conversation. `bundle_error`: it is wrong, or takes too long.
    */
   render(messages, { tools = null, addGenerationPrompt = true, values = {}, now = new Date() } = {}) {
     const environment = new this.#jinja.Environment();
@@ -106,12 +106,12 @@ export class ChatTemplate {
     environment.set("range", range);
     environment.set("strftime_now", (/** @type {any} */ form) => written(now, form));
     environment.set("raise_exception", (/** @type {any} */ message) => {
-      throw new InferError(`the chat template refuses the conversation: ${message}`, "input_error", { hint: "change the messages" });
+      throw new EdgeInferError(`the chat template refuses the conversation: ${message}`, "input_error", { hint: "change the messages" });
     });
     try {
       return floats.written(String(limited(this.#jinja, environment).run(this.#program).value));
     } catch (error) {
-      if (error instanceof InferError) throw error;
+      if (error instanceof EdgeInferError) throw error;
       throw wrong(`failed: ${said(error)}`, "check the roles and contents of the messages", error);
     }
   }
@@ -273,7 +273,7 @@ function over(what) {
 
 /** @param {string} what @param {string} [hint] @param {unknown} [cause] */
 function wrong(what, hint, cause) {
-  return new InferError(`the chat template ${what}`, "bundle_error", { hint, cause });
+  return new EdgeInferError(`the chat template ${what}`, "bundle_error", { hint, cause });
 }
 
 /** @param {unknown} error */

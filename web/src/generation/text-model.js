@@ -1,6 +1,6 @@
 /** A model that generates text, on the thread that calls it: prompts to tokens, and tokens to the pieces of an answer. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { Answer } from "./answer.js";
 import { optionsOf } from "./options.js";
 import { Sequence } from "./sequence.js";
@@ -80,13 +80,13 @@ export class TextModel {
   /**
    * @param {readonly number[]} tokens
    * @returns {string}
-   * @throws {InferError} `input_error`: the model does not have one of them.
+   * @throws {EdgeInferError} `input_error`: the model does not have one of them.
    */
   detokenize(tokens) {
     const { size } = this.#vocabulary;
     const unknown = tokens.find((token) => !(token >= 0 && token < size));
     if (unknown !== undefined) {
-      throw new InferError(`the model has no token ${unknown}`, "input_error", { hint: `its tokens are 0 to ${size - 1}` });
+      throw new EdgeInferError(`the model has no token ${unknown}`, "input_error", { hint: `its tokens are 0 to ${size - 1}` });
     }
     return this.tokenizer.decode(tokens);
   }
@@ -98,14 +98,14 @@ export class TextModel {
    * @param {readonly Record<string, any>[] | null} [tools]
    * @param {Record<string, any>} [values]
    * @returns {Promise<string>}
-   * @throws {InferError} `unsupported`: the model has no chat template. `input_error`: the messages are not what it takes.
+   * @throws {EdgeInferError} `unsupported`: the model has no chat template. `input_error`: the messages are not what it takes.
    */
   async render(messages, tools = null, values = {}) {
     if (!this.#openTemplate) {
-      throw new InferError(`\`${this.#label}\` has no chat template, so that it takes no messages`, "unsupported", { hint: 'generator.stream("Hello")' });
+      throw new EdgeInferError(`\`${this.#label}\` has no chat template, so that it takes no messages`, "unsupported", { hint: 'generator.stream("Hello")' });
     }
     if (!Array.isArray(messages)) {
-      throw new InferError("`messages` is no list", "input_error", { hint: 'generator.chat([{ role: "user", content: "Hello" }])' });
+      throw new EdgeInferError("`messages` is no list", "input_error", { hint: 'generator.chat([{ role: "user", content: "Hello" }])' });
     }
     const checked = messages.map(messageOf);
     this.#template ??= this.#openTemplate();
@@ -121,13 +121,13 @@ export class TextModel {
    *
    * @param {Prompting} prompting
    * @returns {AsyncGenerator<Piece, FinishReason>} One piece for each token and each chunk of the prompt.
-   * @throws {InferError} `input_error`: an option is unknown or out of range, or the prompt is longer than the context.
+   * @throws {EdgeInferError} `input_error`: an option is unknown or out of range, or the prompt is longer than the context.
    *   `execution_error`: the model's numbers are not numbers.
    */
   async *generate({ prompt, tools = null, templateValues, options: given }) {
     const options = optionsOf(given, this.#definition.defaults);
     const isChat = typeof prompt !== "string";
-    if (!isChat && tools) throw new InferError("`tools` are for messages, which a template renders", "input_error", { hint: "generator.chat(messages)" });
+    if (!isChat && tools) throw new EdgeInferError("`tools` are for messages, which a template renders", "input_error", { hint: "generator.chat(messages)" });
     const ids = isChat
       ? // The template writes the tokens at the beginning itself, as it does for transformers.
         this.tokenizer.encode(await this.render(prompt, tools, templateValues), null, { addSpecialTokens: false, truncation: null, padding: null }).ids
@@ -180,14 +180,14 @@ export class TextModel {
 /** @param {any} message @returns {Message} It, with the parts of its content joined. */
 function messageOf(message) {
   if (message === null || typeof message !== "object" || typeof message.role !== "string") {
-    throw new InferError(`${shown(message)} is no message`, "input_error", { hint: '{ role: "user", content: "Hello" }' });
+    throw new EdgeInferError(`${shown(message)} is no message`, "input_error", { hint: '{ role: "user", content: "Hello" }' });
   }
   const { content } = message;
   if (content === undefined || content === null || typeof content === "string") return message;
-  if (!Array.isArray(content)) throw new InferError(`the content of a message is ${shown(content)}, expected a text`, "input_error");
+  if (!Array.isArray(content)) throw new EdgeInferError(`the content of a message is ${shown(content)}, expected a text`, "input_error");
   const texts = content.map((part) => {
     if (part?.type === "text" && typeof part.text === "string") return part.text;
-    throw new InferError(`a message has the part ${shown(part)}, only texts are read`, "input_error", { hint: '{ type: "text", text: "..." }' });
+    throw new EdgeInferError(`a message has the part ${shown(part)}, only texts are read`, "input_error", { hint: '{ type: "text", text: "..." }' });
   });
   return { ...message, content: texts.join("") };
 }

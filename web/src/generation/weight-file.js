@@ -1,6 +1,6 @@
 /** The weight file of a decoder, as `edge_infer.generation.weight_file` writes it: its header, and its bytes as they come. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {ArrayBuffer | Uint8Array | Blob | Response | ReadableStream<Uint8Array>} WeightSource */
 /** @typedef {{name: string, start: number, end: number}} Place */
@@ -66,7 +66,7 @@ export function readHeader(bytes) {
     for (const field of ["vocab_size", "context"]) if (!Number.isInteger(config[field])) throw new TypeError(`its \`${field}\` is ${config[field]}`);
     return { config, program: { name: "program", start: base + place[0], end: base + place[1] }, size: base + end };
   } catch (cause) {
-    if (cause instanceof InferError) throw cause;
+    if (cause instanceof EdgeInferError) throw cause;
     throw damaged(cause instanceof Error ? cause.message : String(cause), cause);
   }
 }
@@ -106,10 +106,10 @@ export async function* piecesOf(source) {
   else if (ArrayBuffer.isView(source)) yield new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
   else {
     if (source instanceof Response && !source.ok) {
-      throw new InferError(`The weight file ${source.url} is not there: status ${source.status}`, "fetch_error", { hint: "check the URL" });
+      throw new EdgeInferError(`The weight file ${source.url} is not there: status ${source.status}`, "fetch_error", { hint: "check the URL" });
     }
     const stream = source instanceof Blob ? source.stream() : source instanceof Response ? source.body : source;
-    if (!(stream instanceof ReadableStream)) throw new InferError("The decoder's source is neither bytes nor a stream", "input_error");
+    if (!(stream instanceof ReadableStream)) throw new EdgeInferError("The decoder's source is neither bytes nor a stream", "input_error");
     const reader = stream.getReader();
     try {
       for (;;) {
@@ -128,5 +128,5 @@ export async function* piecesOf(source) {
  * @param {unknown} [cause]
  */
 export function damaged(said, cause) {
-  return new InferError(`Not a weight file of a decoder: ${said}`, "bundle_error", { hint: NOT_OURS, cause });
+  return new EdgeInferError(`Not a weight file of a decoder: ${said}`, "bundle_error", { hint: NOT_OURS, cause });
 }

@@ -1,6 +1,6 @@
 /** Counters of a model's data: whole numbers that add up, and hold no row. The same as `edge_infer.monitor.counters`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { columnsOf } from "./features.js";
 import { readReference } from "./reference.js";
 
@@ -19,12 +19,12 @@ const EXTRA = 3;
  *
  * @param {{read: (path: string) => Promise<Uint8Array<ArrayBuffer>>}} model
  * @returns {Promise<Counters>}
- * @throws {InferError} `unsupported`: the bundle has no reference. `bundle_error`: it is damaged.
+ * @throws {EdgeInferError} `unsupported`: the bundle has no reference. `bundle_error`: it is damaged.
  */
 export async function countersOf(model) {
   const { name, monitor } = JSON.parse(new TextDecoder().decode(await model.read("manifest.json")));
   if (monitor?.reference === undefined) {
-    throw new InferError(`\`${name}\` has no reference to compare with`, "unsupported", { hint: "edge-infer monitor reference BUNDLE data.parquet" });
+    throw new EdgeInferError(`\`${name}\` has no reference to compare with`, "unsupported", { hint: "edge-infer monitor reference BUNDLE data.parquet" });
   }
   return new Counters(await readReference(await model.read(monitor.reference)));
 }
@@ -44,7 +44,7 @@ export class Counters {
    *
    * @param {Record<string, Tensor>} inputs
    * @param {Record<string, Tensor>} outputs
-   * @throws {InferError} `input_error`: a tensor has another shape than the reference's data.
+   * @throws {EdgeInferError} `input_error`: a tensor has another shape than the reference's data.
    */
   observe(inputs, outputs) {
     const { features } = this.reference;
@@ -57,13 +57,13 @@ export class Counters {
    * Add what others counted, such as another tab; the order does not matter.
    *
    * @param {CountersFile} other
-   * @throws {InferError} `input_error`: they were made for another reference, or are damaged.
+   * @throws {EdgeInferError} `input_error`: they were made for another reference, or are damaged.
    */
   merge({ reference, rows, counts }) {
     const isSame = reference === this.reference.digest && [...this.counts].every(([name, { length }]) => counts?.[name]?.length === length);
-    if (!isSame) throw new InferError("the counters are of another reference: their bins differ", "input_error", { hint: "count again with this bundle" });
+    if (!isSame) throw new EdgeInferError("the counters are of another reference: their bins differ", "input_error", { hint: "count again with this bundle" });
     const isGood = [rows, ...[...this.counts.keys()].flatMap((name) => [...counts[name]])].every((one) => Number.isSafeInteger(one) && one >= 0);
-    if (!isGood) throw new InferError("the counters are damaged: they hold something else than whole numbers", "input_error", { hint: "count again with this bundle" });
+    if (!isGood) throw new EdgeInferError("the counters are damaged: they hold something else than whole numbers", "input_error", { hint: "count again with this bundle" });
     this.rows += rows;
     for (const [name, own] of this.counts) add(own, counts[name]);
   }

@@ -1,6 +1,6 @@
 /** The features of tensors: columns, the best class, projections. The same as `edge_infer.monitor.features`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { flat, roundEven } from "../tasks/values.js";
 import { SIDE } from "./reference.js";
 
@@ -17,7 +17,7 @@ const AGAIN = "edge-infer monitor reference BUNDLE DATA makes the reference agai
  * @param {Record<string, Tensor>} inputs
  * @param {Record<string, Tensor>} outputs
  * @returns {number[][]} The values of each feature, in the reference's order; none where a tensor is absent.
- * @throws {InferError} `input_error`: a tensor has another shape than the reference's data.
+ * @throws {EdgeInferError} `input_error`: a tensor has another shape than the reference's data.
  */
 export function columnsOf({ groups, directions }, inputs, outputs) {
   let place = 0;
@@ -39,7 +39,7 @@ function columns(group, tensor, directions) {
   if (directions.length) {
     const scaled = rows.map((row) => scaledRow(row, group, tensor.shape));
     if (scaled.length && scaled[0].length !== directions[0].length) {
-      throw new InferError(`the monitor watches vectors of ${directions[0].length} numbers, got ${scaled[0].length}`, "input_error", { hint: AGAIN });
+      throw new EdgeInferError(`the monitor watches vectors of ${directions[0].length} numbers, got ${scaled[0].length}`, "input_error", { hint: AGAIN });
     }
     return directions.map((one) => scaled.map((row) => row.reduce((sum, value, i) => sum + value * one[i], 0)));
   }
@@ -48,7 +48,7 @@ function columns(group, tensor, directions) {
     return [best, rows.map((row, i) => row[best[i]])];
   }
   if (width !== group.names.length && count) {
-    throw new InferError(`the monitor watches ${group.names.length} columns of \`${group.tensor}\`, got ${width}`, "input_error", { hint: AGAIN });
+    throw new EdgeInferError(`the monitor watches ${group.names.length} columns of \`${group.tensor}\`, got ${width}`, "input_error", { hint: AGAIN });
   }
   return group.names.map((_, i) => rows.map((row) => row[i]));
 }
@@ -57,7 +57,7 @@ function columns(group, tensor, directions) {
 function scaledRow(row, group, shape) {
   const numbers = row.map((one) => (Number.isFinite(one) ? Math.min(Math.max(roundEven(one * group.scale), -LIMIT), LIMIT) : 0));
   if (group.take === "vector") return numbers;
-  if (shape.length !== 4) throw new InferError(`the monitor watches images, and the tensor has shape [${shape}]`, "input_error", { hint: AGAIN });
+  if (shape.length !== 4) throw new EdgeInferError(`the monitor watches images, and the tensor has shape [${shape}]`, "input_error", { hint: AGAIN });
   const isFirst = [1, 3, 4].includes(shape[1]) && ![1, 3, 4].includes(shape[3]);
   const [channels, height, width] = isFirst ? shape.slice(1) : [shape[3], shape[1], shape[2]];
   const cells = new Array(SIDE * SIDE).fill(0);

@@ -1,6 +1,6 @@
 /** The reference of a bundle, what its data looked like when the model was made. The same as `edge_infer.monitor.reference`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
 
 /**
@@ -29,7 +29,7 @@ const MAX_FEATURES = 4096;
 /**
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {Promise<Reference>}
- * @throws {InferError} `bundle_error`: it is damaged, or of another version.
+ * @throws {EdgeInferError} `bundle_error`: it is damaged, or of another version.
  */
 export async function readReference(bytes) {
   try {
@@ -61,7 +61,7 @@ export async function readReference(bytes) {
     const directions = Array.from({ length: count }, (_, i) => Array.from(whole.subarray(i * width, (i + 1) * width)));
     return { rows: facts.rows, groups, features, directions, digest: await sha256(bytes) };
   } catch (error) {
-    throw new InferError(`The reference of the monitor is damaged: ${error instanceof Error ? error.message : error}`, "bundle_error", {
+    throw new EdgeInferError(`The reference of the monitor is damaged: ${error instanceof Error ? error.message : error}`, "bundle_error", {
       hint: "edge-infer monitor reference BUNDLE DATA makes it again",
     });
   }

@@ -1,6 +1,6 @@
 /** Send requests to a worker as promises; a worker that dies rejects them all. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { ROOT } from "../fetch/root.js";
 import { forbiddenBy, startCopiedWorker, startWorker } from "./start-worker.js";
 
@@ -43,7 +43,7 @@ export class WorkerClient {
     this.posted = 0;
     /** Whether nothing is posted yet, because the worker may be started again. */
     this.isWaiting = root !== undefined && root !== ROOT;
-    /** Why it takes no more requests. @type {InferError | undefined} */
+    /** Why it takes no more requests. @type {EdgeInferError | undefined} */
     this.ended = undefined;
     this.onOutput = onOutput;
     this.worker = startWorker(script, name);
@@ -74,7 +74,7 @@ export class WorkerClient {
         const said = event.message ? `: ${event.message}` : directive ? ": the page's policy forbids it" : "; one of its modules could not be loaded";
         const missing = event.message ? "reload the page" : "is the server there? load again when it is; after `keepOffline()` a page needs none";
         const hint = directive ? `let the page's Content-Security-Policy say \`${directive} 'self' blob:\`` : missing;
-        this.close(new InferError(`The worker \`${name}\` failed${said}`, "backend_unavailable", { hint }));
+        this.close(new EdgeInferError(`The worker \`${name}\` failed${said}`, "backend_unavailable", { hint }));
       };
       // Why a policy forbids it is told apart, at about the same time.
       if (event.message) end();
@@ -92,7 +92,7 @@ export class WorkerClient {
    * @param {(piece: import("../generation/text-model.js").Piece) => void} [options.onPiece]
    * @param {AbortSignal} [options.signal]
    * @returns {Promise<any>}
-   * @throws {InferError} What the worker threw, rebuilt; the signal's reason where it is aborted.
+   * @throws {EdgeInferError} What the worker threw, rebuilt; the signal's reason where it is aborted.
    */
   request(body, { transfer = [], onProgress, onPiece, signal } = {}) {
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -163,15 +163,15 @@ export class WorkerClient {
     this.posted--;
     this.flush();
     if (reply.kind === "result") waiting?.resolve(reply.value);
-    else waiting?.reject(InferError.fromJSON(reply.error));
+    else waiting?.reject(EdgeInferError.fromJSON(reply.error));
   }
 
   /**
    * Stop the worker, and with it all that it holds. A second call does nothing.
    *
-   * @param {InferError} [why] What requests fail with, now and later.
+   * @param {EdgeInferError} [why] What requests fail with, now and later.
    */
-  close(why = new InferError("The worker is closed", "input_error", { hint: "start it again" })) {
+  close(why = new EdgeInferError("The worker is closed", "input_error", { hint: "start it again" })) {
     this.ended ??= why;
     openWorkers.delete(this);
     this.worker.terminate();

@@ -7,7 +7,7 @@
  */
 
 import { RemoteModel, tensorsOf } from "../engines/remote-model.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { checkNames } from "../tensors.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
@@ -32,14 +32,14 @@ const BACKEND_ERRORS = ["backend_error", "backend_unavailable", "cuda_unavailabl
  * @param {string} address The bundle's.
  * @param {string} [apiKey] That of the bundle's server; any other is not told.
  * @returns {FallbackOptions}
- * @throws {InferError} `input_error`: it is not a model on a server, or the time is wrong.
+ * @throws {EdgeInferError} `input_error`: it is not a model on a server, or the time is wrong.
  */
 export function fallbackOf(fallback, latencyBudgetMs, address, apiKey) {
   if (!namesServer(fallback)) {
-    throw new InferError(`\`fallback\` is \`${fallback}\`, which is not a model on a server`, "input_error", { hint: 'fallback: "http://127.0.0.1:8080/v2/models/NAME"' });
+    throw new EdgeInferError(`\`fallback\` is \`${fallback}\`, which is not a model on a server`, "input_error", { hint: 'fallback: "http://127.0.0.1:8080/v2/models/NAME"' });
   }
   if (latencyBudgetMs !== undefined && !(latencyBudgetMs > 0)) {
-    throw new InferError(`\`latencyBudgetMs\` is ${latencyBudgetMs}, expected more than 0`, "input_error", { details: { got: latencyBudgetMs } });
+    throw new EdgeInferError(`\`latencyBudgetMs\` is ${latencyBudgetMs}, expected more than 0`, "input_error", { details: { got: latencyBudgetMs } });
   }
   const url = new URL(fallback, globalThis.location?.href);
   return { url: url.href, apiKey: url.origin === new URL(address).origin ? apiKey : undefined, budgetMs: latencyBudgetMs };
@@ -56,12 +56,12 @@ export function namesServer(fallback) {
  * @returns {boolean} Whether a server may help.
  */
 export function mayBeServed(error) {
-  return isShortOfMemory(error) || (error instanceof InferError && BACKEND_ERRORS.includes(error.code));
+  return isShortOfMemory(error) || (error instanceof EdgeInferError && BACKEND_ERRORS.includes(error.code));
 }
 
 /** @param {unknown} error @returns {boolean} The browser's own words for it differ, and cross a worker as text. */
 function isShortOfMemory(error) {
-  if (error instanceof InferError && error.code === "out_of_memory") return true;
+  if (error instanceof EdgeInferError && error.code === "out_of_memory") return true;
   return error instanceof Error && /RangeError: .*(allocation failed|out of memory)|^(Array buffer allocation failed|out of memory)/i.test(error.message);
 }
 
@@ -171,7 +171,7 @@ export class FallbackModel {
       results = await this.#send(specs, feeds, options, "slow", `${figure(hereMs)} ms here, more than ${this.#budgetMs} ms`);
     } catch (error) {
       options.signal?.throwIfAborted();
-      if (!(error instanceof InferError)) throw error;
+      if (!(error instanceof EdgeInferError)) throw error;
       this.#comeBack(`the server failed (${firstLine(error)})`);
       return here();
     }

@@ -1,6 +1,6 @@
 /** Update a model of a store again and again: when its server announces a version, else in intervals that grow with failures. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {import("../sync/pull.js").Update} Update */
 /**
@@ -42,7 +42,7 @@ export function follow(look, address, { intervalS = 60, events = true, onUpdate,
       failures = 0;
       if (update.changed && !isEnded) onUpdate?.(update);
     } catch (error) {
-      const isInOrder = error instanceof InferError && error.code === "not_released"; // the version is for others
+      const isInOrder = error instanceof EdgeInferError && error.code === "not_released"; // the version is for others
       failures = isInOrder ? 0 : failures + 1;
       if (!isEnded) onError?.(error);
     } finally {

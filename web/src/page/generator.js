@@ -1,6 +1,6 @@
 /** A model that generates text, as a page or a script uses it: made by `generate` of `index.js`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { WorkerClient } from "./client.js";
 import { hasWorkers } from "./start-worker.js";
 
@@ -39,7 +39,7 @@ import { hasWorkers } from "./start-worker.js";
  * @param {string} url
  * @param {GeneratorOptions & {root: string}} options
  * @returns {Promise<Generator>}
- * @throws {InferError} The bundle is missing or wrong, or generates no text.
+ * @throws {EdgeInferError} The bundle is missing or wrong, or generates no text.
  */
 export async function openGenerator(url, { variant, context, threads, root, onProgress, signal, keep = true, apiKey }) {
   const isAlone = !hasWorkers();
@@ -98,10 +98,10 @@ export class Generator {
    * @param {string} prompt
    * @param {StreamOptions} [options]
    * @returns {Promise<Completion>}
-   * @throws {InferError} `input_error`: an option is unknown or out of range, or the prompt is longer than the context.
+   * @throws {EdgeInferError} `input_error`: an option is unknown or out of range, or the prompt is longer than the context.
    */
   async complete(prompt, options) {
-    if (typeof prompt !== "string") throw new InferError("`prompt` is not a text", "input_error", { hint: "generator.chat(messages)" });
+    if (typeof prompt !== "string") throw new EdgeInferError("`prompt` is not a text", "input_error", { hint: "generator.chat(messages)" });
     return this.stream(prompt, options).result();
   }
 
@@ -111,11 +111,11 @@ export class Generator {
    * @param {readonly Message[]} messages
    * @param {StreamOptions} [options]
    * @returns {Promise<Completion>}
-   * @throws {InferError} As `complete` does; `unsupported`: the model has no chat template.
+   * @throws {EdgeInferError} As `complete` does; `unsupported`: the model has no chat template.
    */
   async chat(messages, options) {
     if (typeof messages === "string") {
-      throw new InferError("`messages` is a text", "input_error", { hint: 'generator.chat([{ role: "user", content: "Hello" }])' });
+      throw new EdgeInferError("`messages` is a text", "input_error", { hint: 'generator.chat([{ role: "user", content: "Hello" }])' });
     }
     return this.stream(messages, options).result();
   }
@@ -159,7 +159,7 @@ export class Generator {
 
   #opened() {
     if (this.#client) return this.#client;
-    throw new InferError("The generator is closed", "input_error", { hint: "open it again: generate(url)" });
+    throw new EdgeInferError("The generator is closed", "input_error", { hint: "open it again: generate(url)" });
   }
 }
 
@@ -207,7 +207,7 @@ export class TextStream {
 
   /** End the generation within one token. @returns {Promise<IteratorResult<string, undefined>>} */
   return() {
-    this.#left.abort(new InferError("The stream was left", "input_error"));
+    this.#left.abort(new EdgeInferError("The stream was left", "input_error"));
     return this.#pieces.return(undefined);
   }
 

@@ -1,7 +1,7 @@
 /** Pull the versions of a store's model in a worker of their own, so that predictions do not wait. */
 
 import { openClient } from "./own-thread.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { follow } from "./follow.js";
 
 /** @typedef {import("../sync/pull.js").Pulled} Pulled */
@@ -64,12 +64,12 @@ export class LiveModel {
       if (update.changed) this.tell(pulled, "ok", started);
       return { taken, update };
     } catch (error) {
-      const isFault = error instanceof InferError && FAULTS.includes(error.code);
+      const isFault = error instanceof EdgeInferError && FAULTS.includes(error.code);
       await this.settle(pulled.isNew && isFault ? "refused" : "undecided");
       if (!isFault || !pulled.isNew) throw error;
       this.tell(pulled, "trial_failed", started, error.message);
       if (mayBeOld) return this.take({ mayBeOld, onProgress, signal }, take); // the one before, where there is one
-      throw new InferError(`Version ${version} failed its trial and is not taken: ${error.message}`, "trial_failed", {
+      throw new EdgeInferError(`Version ${version} failed its trial and is not taken: ${error.message}`, "trial_failed", {
         hint: "the old version runs on, and this one is not tried again; clearModels() forgets that",
         details: { version },
         cause: error,

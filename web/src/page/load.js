@@ -1,6 +1,6 @@
 /** Load a model: a bundle, a bare file, or the newest version in a signed store, with a server to fall back to. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { rootOf } from "../fetch/root.js";
 import { STORE, addressOf } from "./address.js";
 import { Session, buffersOf, enter, leave, withUpdate } from "./session.js";
@@ -42,13 +42,13 @@ import { Session, buffersOf, enter, leave, withUpdate } from "./session.js";
  *   and can be followed.
  * @param {SessionOptions} [options]
  * @returns {Promise<Session>}
- * @throws {InferError} The bundle is missing or wrong, the engine cannot start here or cannot load the model; the signal's
+ * @throws {EdgeInferError} The bundle is missing or wrong, the engine cannot start here or cannot load the model; the signal's
  *   reason where it is aborted.
  */
 export async function load(url, options = {}) {
   const { fallback, latencyBudgetMs, apiKey, signal } = options;
   if (fallback === undefined && latencyBudgetMs !== undefined) {
-    throw new InferError("`latencyBudgetMs` is for a model with a server to fall back to", "input_error", { hint: 'fallback: "http://HOST/v2/models/NAME"' });
+    throw new EdgeInferError("`latencyBudgetMs` is for a model with a server to fall back to", "input_error", { hint: 'fallback: "http://HOST/v2/models/NAME"' });
   }
   if (fallback === undefined) return loadHere(url, options);
   const { FallbackModel, fallbackOf, mayBeServed, namesServer, openServed } = await import("./fallback.js");
@@ -96,7 +96,7 @@ async function loadHere(url, options, fallback) {
       return new Session(used, withUpdate(taken, update), { live, variant, fallback });
     } catch (error) {
       const { fallback: plain } = ofStore;
-      if (!(error instanceof InferError && error.code === "unsupported" && plain)) throw error;
+      if (!(error instanceof EdgeInferError && error.code === "unsupported" && plain)) throw error;
       live.close();
       const opened = await open({ url: new URL(plain, globalThis.location?.href).href, selfTest });
       const notices = [...opened.report.notices, `${error.message}; the plain bundle ${plain} is used, unsigned`];

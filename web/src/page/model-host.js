@@ -3,7 +3,7 @@
 import { fetchBare, fetchBundle, openBundle } from "../bundle/bundle.js";
 import { decide, runnable } from "../bundle/selection.js";
 import { startEngine } from "../engines/open.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../bundle/measured.js";
 import { transferable } from "./protocol.js";
 import { openStore } from "../cache/store.js";
@@ -103,7 +103,7 @@ export async function handle(request, signal, onProgress) {
 /** @param {number} number */
 function sessionOf(number) {
   const found = sessions.get(number);
-  if (!found) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+  if (!found) throw new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
   return found;
 }
 
@@ -116,7 +116,7 @@ function sessionOf(number) {
 function fork(parent) {
   const found = sessionOf(parent);
   if (!found.session.keepingState) {
-    throw new InferError("This engine cannot keep the hidden state of a model", "unsupported", { hint: 'load(url, { backend: "litert" })' });
+    throw new EdgeInferError("This engine cannot keep the hidden state of a model", "unsupported", { hint: 'load(url, { backend: "litert" })' });
   }
   const number = nextSession++;
   sessions.set(number, { ...found, session: found.session.keepingState(), parent });
@@ -188,18 +188,18 @@ async function refuserOfPairs() {
   const { isPair } = await import("../generation/pair-kind.js");
   return (manifest) => {
     if (!isPair(manifest)) return;
-    throw new InferError(`\`${manifest.name}\` has an encoder and a decoder`, "unsupported", { hint: "pipeline(url)", details: { isPair: true } });
+    throw new EdgeInferError(`\`${manifest.name}\` has an encoder and a decoder`, "unsupported", { hint: "pipeline(url)", details: { isPair: true } });
   };
 }
 
 /**
  * @param {import("../bundle/measured.js").Measurement | undefined} best
  * @param {number} budgetMs
- * @throws {InferError} `backend_unavailable`: even the best way was measured to be slower.
+ * @throws {EdgeInferError} `backend_unavailable`: even the best way was measured to be slower.
  */
 function requireBudget(best, budgetMs) {
   if (!best || best.ms <= budgetMs) return;
-  throw new InferError(`\`${best.variant}\` by ${best.backend} takes ${Number(best.ms.toPrecision(3))} ms here, more than ${budgetMs} ms`, "backend_unavailable", {
+  throw new EdgeInferError(`\`${best.variant}\` by ${best.backend} takes ${Number(best.ms.toPrecision(3))} ms here, more than ${budgetMs} ms`, "backend_unavailable", {
     hint: "raise latencyBudgetMs, or leave it out",
     details: { got: best.ms },
   });
@@ -208,12 +208,12 @@ function requireBudget(best, budgetMs) {
 /**
  * @param {Opener} opener
  * @param {import("./protocol.js").OpenRequest} wanted
- * @throws {InferError} `backend_unavailable`: strictly asked, and the model runs elsewhere; as `edge_infer.load(strict=True)`.
+ * @throws {EdgeInferError} `backend_unavailable`: strictly asked, and the model runs elsewhere; as `edge_infer.load(strict=True)`.
  */
 function requireDevice(opener, { device = "auto", strict }) {
   const { device: used, fallbacks } = opener.placement();
   if (!strict || device === "auto" || device === used) return;
-  throw new InferError(`Device \`${device}\` is not used: ${fallbacks.join("; ") || `runs on ${used}`}`, "backend_unavailable", {
+  throw new EdgeInferError(`Device \`${device}\` is not used: ${fallbacks.join("; ") || `runs on ${used}`}`, "backend_unavailable", {
     hint: "leave `strict` out",
     details: { expected: device, got: used },
   });
@@ -315,7 +315,7 @@ async function start(opener, bundle, number, { wanted, selfTest, provesItself, t
   try {
     requireDevice(opener, wanted);
     if (selfTest && !examples?.length) {
-      throw new InferError(`\`${name}\` has no golden examples to test itself with`, "input_error", { hint: "edge-infer convert model.onnx -o model.bundle" });
+      throw new EdgeInferError(`\`${name}\` has no golden examples to test itself with`, "input_error", { hint: "edge-infer convert model.onnx -o model.bundle" });
     }
     if ((selfTest || provesItself) && examples?.length) {
       const { requireGolden } = await import("../bundle/golden.js");

@@ -1,7 +1,7 @@
 /** Register the service worker, and tell it which files the page needs without its server. */
 
 import { openWorkers, workerResources } from "./client.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /**
  * @typedef {object} OfflineOptions
@@ -87,7 +87,7 @@ async function register(script, page, root) {
   try {
     return await navigator.serviceWorker.register(script, { scope });
   } catch (cause) {
-    throw new InferError(`The service worker ${script} cannot serve ${scope}: ${cause}`, "unsupported", {
+    throw new EdgeInferError(`The service worker ${script} cannot serve ${scope}: ${cause}`, "unsupported", {
       hint: `copy src/service-worker.js to ${scope} and write keepOffline({ script: "${new URL("service-worker.js", scope).pathname}" })`,
       cause,
     });
@@ -113,9 +113,9 @@ export function commonFolder(one, other) {
  */
 async function activated(registration) {
   const worker = registration.installing ?? registration.waiting ?? registration.active;
-  if (!worker) throw new InferError("The service worker is gone", "unsupported", { hint: "reload the page" });
+  if (!worker) throw new EdgeInferError("The service worker is gone", "unsupported", { hint: "reload the page" });
   while (worker.state !== "activated") {
-    if (worker.state === "redundant") throw new InferError("The service worker failed to start", "unsupported", { hint: "reload the page" });
+    if (worker.state === "redundant") throw new EdgeInferError("The service worker failed to start", "unsupported", { hint: "reload the page" });
     await new Promise((resolve) => worker.addEventListener("statechange", resolve, { once: true }));
   }
   return worker;
@@ -129,14 +129,14 @@ async function activated(registration) {
 async function ask(worker, request) {
   const { port1, port2 } = new MessageChannel();
   const answered = new Promise((resolve, reject) => {
-    const why = new InferError(`The service worker ${worker.scriptURL} does not answer`, "unsupported", {
+    const why = new EdgeInferError(`The service worker ${worker.scriptURL} does not answer`, "unsupported", {
       hint: 'add ours to it: importScripts("/src/service-worker.js")',
     });
     const timer = setTimeout(() => reject(why), ANSWER_MS);
     port1.onmessage = ({ data }) => {
       clearTimeout(timer);
       if (data.value) resolve(data.value);
-      else if (data.error) reject(InferError.fromJSON(data.error));
+      else if (data.error) reject(EdgeInferError.fromJSON(data.error));
     };
   });
   worker.postMessage(request, [port2]);

@@ -1,6 +1,6 @@
 /** Answer the requests of sessions on the thread that asks, where there are no workers: in Node and in a service worker. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { WorkerClient } from "./client.js";
 import { hasWorkers } from "./start-worker.js";
 
@@ -18,7 +18,7 @@ export function openClient(name, root) {
 
 /** What a worker would answer, answered here, one request after the other. */
 export class OwnThread {
-  /** Why it takes no more requests. @type {InferError | undefined} */
+  /** Why it takes no more requests. @type {EdgeInferError | undefined} */
   ended = undefined;
   /** @type {Promise<unknown>} */
   #last = Promise.resolve();
@@ -27,7 +27,7 @@ export class OwnThread {
    * @param {import("./client.js").RequestBody} body
    * @param {Parameters<WorkerClient["request"]>[1]} [options]
    * @returns {Promise<any>}
-   * @throws {InferError} The signal's reason where it is aborted.
+   * @throws {EdgeInferError} The signal's reason where it is aborted.
    */
   request(body, { onProgress = () => {}, signal = new AbortController().signal } = {}) {
     if (this.ended) return Promise.reject(this.ended);
@@ -39,15 +39,15 @@ export class OwnThread {
         return value;
       } catch (error) {
         signal.throwIfAborted();
-        throw error instanceof InferError ? error : InferError.fromJSON(InferError.describe(error));
+        throw error instanceof EdgeInferError ? error : EdgeInferError.fromJSON(EdgeInferError.describe(error));
       }
     });
     this.#last = answered.catch(() => {});
     return answered;
   }
 
-  /** Take no more requests. The engine stays: it is this thread's. @param {InferError} [why] */
-  close(why = new InferError("The session is closed", "input_error", { hint: "load the model again" })) {
+  /** Take no more requests. The engine stays: it is this thread's. @param {EdgeInferError} [why] */
+  close(why = new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" })) {
     this.ended ??= why;
   }
 }

@@ -1,6 +1,6 @@
 /** Start a worker whose script a bundler may have moved, wherever this package lies and whatever the page's policy asks. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { oneFile } from "../fetch/root.js";
 
 /** @typedef {() => Worker} Own Starts it by an expression that bundlers find. */
@@ -39,11 +39,11 @@ export function hasWorkers() {
  * @param {string} script Its file in this folder.
  * @param {string} name The worker's name, which the browser's tools show.
  * @returns {Worker}
- * @throws {InferError} `unsupported`: there are no workers here, or the page's policy allows none.
+ * @throws {EdgeInferError} `unsupported`: there are no workers here, or the page's policy allows none.
  */
 export function startOwn(own, script, name) {
   if (!hasWorkers()) {
-    throw new InferError("This needs a worker, and none can be started here", "unsupported", {
+    throw new EdgeInferError("This needs a worker, and none can be started here", "unsupported", {
       hint: "call it in a page or in a dedicated worker: a service worker and Node have no workers of this kind",
     });
   }
@@ -103,7 +103,7 @@ export function workerOf(address, name) {
     if (address.startsWith("blob:")) for (const kind of ["message", "error"]) worker.addEventListener(kind, () => URL.revokeObjectURL(address), { once: true });
     return worker;
   } catch (cause) {
-    throw new InferError(`A worker cannot be started: ${cause}`, "unsupported", {
+    throw new EdgeInferError(`A worker cannot be started: ${cause}`, "unsupported", {
       hint: `let the page's Content-Security-Policy say \`trusted-types ${POLICY}\` and \`worker-src 'self' blob:\``,
       cause,
     });

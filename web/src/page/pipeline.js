@@ -1,6 +1,6 @@
 /** Load a model with all that stands before and after it, whatever kind of bundle or folder it lies in. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { rootOf } from "../fetch/root.js";
 import { STORE, addressOf } from "./address.js";
 import { load } from "./load.js";
@@ -24,14 +24,14 @@ import { Session, withWorker } from "./session.js";
  * @returns {Promise<Pipeline>} A function: give it one raw input or a list of them, and the arguments of the task. That of
  *   `text-generation` has a `generator` in place of a `session`; that of a model with an encoder and a decoder, such as Whisper, has
  *   neither, and tells by `report()` what runs.
- * @throws {InferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
+ * @throws {EdgeInferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
  *   it says is wrong, or does not fit the model. `input_error`: it is for another task. And what `load` throws.
  */
 export async function pipeline(url, options = {}, more = {}) {
   const isTaskFirst = typeof options === "string" || options instanceof URL;
   const { task: given, ...loading } = isTaskFirst ? more : options;
   if (isTaskFirst && given !== undefined) {
-    throw new InferError("The task is given twice", "input_error", { hint: 'pipeline("image-classification", "/models/mobilenet")' });
+    throw new EdgeInferError("The task is given twice", "input_error", { hint: 'pipeline("image-classification", "/models/mobilenet")' });
   }
   const task = isTaskFirst ? String(url) : given;
   const address = isTaskFirst ? /** @type {URL | string} */ (options) : url;
@@ -90,7 +90,7 @@ async function isPairBundle(url, { signal, apiKey }) {
   try {
     return isPair((await openBundle(address, { signal, apiKey })).manifest);
   } catch (error) {
-    if (error instanceof InferError && error.code === "fetch_error") return false; // the load will say it, or it is a folder of the Hub
+    if (error instanceof EdgeInferError && error.code === "fetch_error") return false; // the load will say it, or it is a folder of the Hub
     throw error;
   }
 }
@@ -106,7 +106,7 @@ async function loadUnlessPair(url, options, task) {
   try {
     return await load(url, task === undefined ? { ...options, refusesPairs: true } : options);
   } catch (error) {
-    if (error instanceof InferError && error.details?.isPair) return null;
+    if (error instanceof EdgeInferError && error.details?.isPair) return null;
     const found = await openUnconverted(url, options, task, error);
     if (!found) throw error;
     return found;
@@ -120,7 +120,7 @@ async function loadUnlessPair(url, options, task) {
  * @param {unknown} error Why it is no bundle.
  */
 async function openUnconverted(url, options, task, error) {
-  if (!(error instanceof InferError && error.code === "fetch_error") || String(url).startsWith(STORE)) return null;
+  if (!(error instanceof EdgeInferError && error.code === "fetch_error") || String(url).startsWith(STORE)) return null;
   const { isMissing, isUnreachable, openHubFolder } = await import("../tasks/sources/folder.js");
   if (!isMissing(error) && !isUnreachable(error)) return null;
   const { keep = true, apiKey, signal } = options;

@@ -42,7 +42,7 @@ const OFFLINE = "edge-infer-offline";
  * @param {Store | undefined} store
  * @param {AbortSignal} signal
  * @returns {Promise<Preflight>}
- * @throws {import("../errors.js").InferError} What `load` would throw before it fetches the model.
+ * @throws {import("../errors.js").EdgeInferError} What `load` would throw before it fetches the model.
  */
 export async function preflight(url, root, asked, store, signal) {
   const { manifest, revision, isOffline } = await openBundle(url, { signal, apiKey: asked.apiKey, store });

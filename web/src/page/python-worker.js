@@ -1,7 +1,7 @@
 /** The worker that starts Python with its engines, and runs the page's code in it. */
 
 import { startPython } from "../engines/pyodide.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { answerRequests, place, post, traffic, unknownRequest } from "./worker-loop.js";
 
 /** @type {import("../engines/pyodide.js").Python | undefined} */
@@ -37,6 +37,6 @@ answerRequests(async (request, _signal, onProgress) => {
 }, () => spared);
 
 function started() {
-  if (!python) throw new InferError("Python has not started", "input_error", { hint: "await loadPython()" });
+  if (!python) throw new EdgeInferError("Python has not started", "input_error", { hint: "await loadPython()" });
   return python;
 }

@@ -41,7 +41,7 @@ export class PythonWorker {
    * @param {string} code
    * @param {Record<string, unknown>} [names] Variables to set first; typed arrays arrive as memoryviews.
    * @returns {Promise<any>} The value of its last expression, as plain data.
-   * @throws {InferError} What edge-infer raised, or code `python_error` with `details.traceback`.
+   * @throws {EdgeInferError} What edge-infer raised, or code `python_error` with `details.traceback`.
    */
   run(code, names = {}) {
     return this.#client.request({ kind: "execute", code, names });
@@ -54,7 +54,7 @@ export class PythonWorker {
    * @param {string} name
    * @param {unknown[]} [values] Its positional arguments.
    * @returns {Promise<any>} What it returns, awaited.
-   * @throws {InferError} As `run` does.
+   * @throws {EdgeInferError} As `run` does.
    */
   call(module, name, values = []) {
     return this.#client.request({ kind: "call", module, name, values });

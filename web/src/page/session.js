@@ -1,6 +1,6 @@
 /** A session of the page: it sends runs and updates to the worker that all sessions share. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { openClient } from "./own-thread.js";
 import { copyOf, transferable } from "./protocol.js";
 import { sha256 } from "../fetch/sha256.js";
@@ -140,7 +140,7 @@ export class Session {
    * @param {AbortSignal} [options.signal] Gives up waiting: the promise is rejected at once. What the engine computes
    *   already it computes to its end; what waits behind that is not begun.
    * @returns {Promise<Record<string, Tensor>>}
-   * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails; the
+   * @throws {EdgeInferError} `input_error` where an input does not fit, `execution_error` where the engine fails; the
    *   signal's reason where it is aborted.
    */
   async run(inputs, { outputs, signal } = {}) {
@@ -157,7 +157,7 @@ export class Session {
    * @returns {Promise<Record<string, Tensor>>}
    */
   async #runIn(session, inputs, { outputs, signal }) {
-    if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    if (!this.#client) throw new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
     if (this.#served) return this.#served.run(copiesOf(inputs), { outputs, signal });
     const sent = copiesOf(inputs);
     const request = /** @type {const} */ ({ kind: "run", session, inputs: sent, outputs });
@@ -176,7 +176,7 @@ export class Session {
    *   model's own where it is compiled. Null on a GPU and on a server, which do not tell.
    */
   async memory() {
-    if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    if (!this.#client) throw new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
     return this.#served ? null : this.#client.request({ kind: "memory", session: this.#opened.session });
   }
 
@@ -186,11 +186,11 @@ export class Session {
    * @param {string} path As the manifest lists it; `manifest.json` for the manifest itself.
    * @param {{signal?: AbortSignal}} [options]
    * @returns {Promise<Uint8Array<ArrayBuffer>>}
-   * @throws {InferError} `manifest_error`: the manifest does not list it. `unsupported`: the model is a bare file.
+   * @throws {EdgeInferError} `manifest_error`: the manifest does not list it. `unsupported`: the model is a bare file.
    */
   async read(path, { signal } = {}) {
-    if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
-    if (this.#served) throw new InferError("A model on a server has no files here", "unsupported", { hint: `fetch them from ${this.#served.url}` });
+    if (!this.#client) throw new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
+    if (this.#served) throw new EdgeInferError("A model on a server has no files here", "unsupported", { hint: `fetch them from ${this.#served.url}` });
     return this.#client.request({ kind: "read", session: this.#opened.session, path }, { signal });
   }
 
@@ -199,7 +199,7 @@ export class Session {
    *
    * @param {string} path As the manifest lists it.
    * @returns {Promise<Session>} One of its own, on the same engine.
-   * @throws {InferError} What `read` throws; `unsupported_model`: the engine cannot load it.
+   * @throws {EdgeInferError} What `read` throws; `unsupported_model`: the engine cannot load it.
    */
   async open(path) {
     const bytes = await this.read(path);
@@ -223,7 +223,7 @@ export class Session {
    *
    * @param {import("./stream.js").StreamOptions} [options] Not needed where the bundle's manifest names the state.
    * @returns {import("./stream.js").Stream}
-   * @throws {InferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known.
+   * @throws {EdgeInferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known.
    */
   stream(options) {
     const { session, state } = this.#opened;
@@ -231,7 +231,7 @@ export class Session {
       return streamOf((inputs, { signal }) => this.#runIn(session, inputs, { signal }), this.#opened, options);
     }
     const client = this.#client;
-    if (!client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    if (!client) throw new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
     // The state is in the engine: the stream has a session of its own there, from its first step on.
     /** @type {Promise<number> | undefined} */
     let fork;
@@ -249,7 +249,7 @@ export class Session {
    *
    * @param {import("./live.js").Asking} [asking]
    * @returns {Promise<Update>}
-   * @throws {InferError} It could not be fetched, proven or run; the old version runs on.
+   * @throws {EdgeInferError} It could not be fetched, proven or run; the old version runs on.
    */
   update(asking = {}) {
     const result = this.#last.then(() => this.#update(asking));
@@ -260,8 +260,8 @@ export class Session {
   /** @param {import("./live.js").Asking} asking */
   async #update(asking) {
     const [used, live] = [this.#client, this.#live];
-    if (!live) throw new InferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
-    if (!used) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    if (!live) throw new EdgeInferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
+    if (!used) throw new EdgeInferError("The session is closed", "input_error", { hint: "load the model again" });
     const { session } = this.#opened;
     const { taken, update } = await live.take({ ...asking, mayBeOld: false }, ({ files, isNew }) =>
       used.request({ kind: "swap", session, files, variant: this.#variant, trial: isNew ? live.address : "" }, { transfer: buffersOf(files) }),
@@ -277,7 +277,7 @@ export class Session {
    * @returns {() => void} Ends it.
    */
   watch(options = {}) {
-    if (!this.#live) throw new InferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
+    if (!this.#live) throw new EdgeInferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
     const end = this.#live.follow(() => this.update(), options);
     this.#watches.add(end);
     return end;

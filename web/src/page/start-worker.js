@@ -10,7 +10,7 @@ export { forbiddenBy, hasWorkers } from "./own-worker.js";
  * @param {Script} script
  * @param {string} name The worker's name, which the browser's tools show.
  * @returns {Worker}
- * @throws {InferError} `unsupported`: there are no workers here, or the page's policy allows none.
+ * @throws {EdgeInferError} `unsupported`: there are no workers here, or the page's policy allows none.
  */
 export function startWorker(script, name) {
   return startOwn(() => ownWorker(script, name), script, name);

@@ -1,6 +1,6 @@
 /** Runs of a model that carry state from step to step: what `edge_infer.runtime.session.Stream` is in Python. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { DTYPES, arrayOver, nbytesOf } from "../tensors.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
@@ -44,7 +44,7 @@ export class Stream {
    * @param {Record<string, unknown>} inputs The inputs that are not state.
    * @param {{signal?: AbortSignal}} [options]
    * @returns {Promise<Record<string, Tensor>>} The outputs that are not state.
-   * @throws {InferError} `input_error` where an input does not fit, or is state; where a step fails, the state stays as it was.
+   * @throws {EdgeInferError} `input_error` where an input does not fit, or is state; where a step fails, the state stays as it was.
    */
   step(inputs, { signal } = {}) {
     const result = this.#last.then(() => this.#step(inputs, signal));
@@ -55,9 +55,9 @@ export class Stream {
   /** @param {Record<string, unknown>} inputs @param {AbortSignal} [signal] */
   async #step(inputs, signal) {
     const run = this.#run;
-    if (!run) throw new InferError("The stream is closed", "input_error", { hint: "open another: session.stream()" });
+    if (!run) throw new EdgeInferError("The stream is closed", "input_error", { hint: "open another: session.stream()" });
     const own = Object.keys(inputs).find((name) => name in this.#held);
-    if (own !== undefined) throw new InferError(`Input \`${own}\` is a state of this stream, which feeds it itself`, "input_error");
+    if (own !== undefined) throw new EdgeInferError(`Input \`${own}\` is a state of this stream, which feeds it itself`, "input_error");
     const results = await run({ ...inputs, ...this.#held }, { signal });
     const entries = Object.entries(results);
     this.#held = Object.fromEntries(Object.entries(this.#pairs).map(([output, input]) => [input, results[output]]));
@@ -85,13 +85,13 @@ export class Stream {
  * @param {StreamOptions} [options]
  * @param {() => void} [onClose] Gives back what the stream holds in the engine.
  * @returns {Stream}
- * @throws {InferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known.
+ * @throws {EdgeInferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known.
  */
 export function streamOf(run, { inputs, outputs, state: known }, { state, initial = {} } = {}, onClose = undefined) {
   const named = known.filter(({ kind }) => kind === "pair").map(({ out, in: into }) => /** @type {[string, string]} */ ([out, into]));
   const pairs = state ?? Object.fromEntries(named);
   if (Object.keys(pairs).length === 0 && !known.some(({ kind }) => kind === "hidden")) {
-    throw new InferError("stream() needs to know which output becomes which input", "input_error", {
+    throw new EdgeInferError("stream() needs to know which output becomes which input", "input_error", {
       hint: 'session.stream({ state: { h_out: "h_in" } })',
     });
   }
@@ -103,11 +103,11 @@ export function streamOf(run, { inputs, outputs, state: known }, { state, initia
     const unknown = names.find((name) => !specs.some((spec) => spec.name === name));
     if (unknown !== undefined) {
       const choices = specs.map(({ name }) => `\`${name}\``).join(", ");
-      throw new InferError(`There is no ${kind} \`${unknown}\`; choose from ${choices}`, "input_error");
+      throw new EdgeInferError(`There is no ${kind} \`${unknown}\`; choose from ${choices}`, "input_error");
     }
   }
   if (new Set(Object.values(pairs)).size < Object.keys(pairs).length) {
-    throw new InferError("Two outputs become one input", "input_error", { hint: "name each input once" });
+    throw new EdgeInferError("Two outputs become one input", "input_error", { hint: "name each input once" });
   }
   const specs = inputs.filter(({ name }) => Object.values(pairs).includes(name));
   return new Stream(run, pairs, Object.fromEntries(specs.map((spec) => [spec.name, initial[spec.name] ?? zeros(spec)])), onClose);
@@ -120,7 +120,7 @@ export function streamOf(run, { inputs, outputs, state: known }, { state, initia
 function zeros(spec) {
   const shape = /** @type {number[]} */ (spec.shape.filter((dim) => typeof dim === "number"));
   if (shape.length < spec.shape.length || DTYPES[spec.dtype].bits === 0) {
-    throw new InferError(`State \`${spec.name}\` has no fixed shape of numbers, expected a first value`, "input_error", {
+    throw new EdgeInferError(`State \`${spec.name}\` has no fixed shape of numbers, expected a first value`, "input_error", {
       hint: `session.stream({ initial: { ${spec.name}: ... } })`,
     });
   }

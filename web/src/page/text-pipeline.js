@@ -1,6 +1,6 @@
 /** A generator that is called like a pipeline, `pipeline("text-generation", url)`, with the answers of transformers. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { openGenerator } from "./generator.js";
 
 /** @typedef {import("./generator.js").Generator} Generator */
@@ -15,14 +15,14 @@ const TAKEN = ["apiKey", "context", "keep", "onProgress", "root", "signal", "thr
  * @param {Record<string, any> & {root: string}} options What `generate` takes; `device` and `backend` may say what is so in any case.
  * @returns {Promise<TextPipeline>} Give it a text, the messages of a conversation, or a list of either, and the options of
  *   `Generator.stream`, in camelCase or as Python names them, and `return_full_text`.
- * @throws {InferError} `input_error`: an option is not of generation. And what `generate` throws.
+ * @throws {EdgeInferError} `input_error`: an option is not of generation. And what `generate` throws.
  */
 export async function textPipeline(url, options) {
   for (const [name, value] of Object.entries(options)) {
     const isSo = value === undefined || (name === "device" && ["auto", "wasm"].includes(value));
     if (isSo) delete options[name];
     else if (!TAKEN.includes(name)) {
-      throw new InferError(`text is generated without \`${name}\``, "input_error", { hint: `it takes ${TAKEN.join(", ")}` });
+      throw new EdgeInferError(`text is generated without \`${name}\``, "input_error", { hint: `it takes ${TAKEN.join(", ")}` });
     }
   }
   const generator = await openGenerator(url, options);
@@ -39,7 +39,7 @@ async function answers(generator, inputs, args) {
   const found = [];
   for (const one of isMany ? inputs : [inputs]) {
     if (typeof one !== "string" && !isConversation(one)) {
-      throw new InferError(`${TASK} takes texts and messages, not ${typeof one}`, "input_error", { hint: '[{ role: "user", content: "Hello" }]' });
+      throw new EdgeInferError(`${TASK} takes texts and messages, not ${typeof one}`, "input_error", { hint: '[{ role: "user", content: "Hello" }]' });
     }
     const { text } = await generator.stream(one, options).result();
     const whole = typeof one === "string" ? one + text : [...one, { role: "assistant", content: text }];

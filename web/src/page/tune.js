@@ -8,7 +8,7 @@ import { openClient } from "./own-thread.js";
 import { engineOf } from "../bundle/selection.js";
 import { fastest, upperRatio } from "../bundle/measured.js";
 import { canShareMemory, usual } from "../engines/threads.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {import("../bundle/measured.js").Measurement} Measurement */
 /** @typedef {import("../bundle/measured.js").Way} Way */
@@ -49,12 +49,12 @@ const LOADED_FACTOR = 3;
  * @param {string} root
  * @param {TuneOptions} options
  * @returns {Promise<Tuning>}
- * @throws {InferError} No way works here, or the bundle cannot be had.
+ * @throws {EdgeInferError} No way works here, or the bundle cannot be had.
  */
 export async function measure(url, root, { variant, backend, devices = ["wasm"], threads = usableThreads(), maxTimeMs = 5000, apiKey, signal, onProgress }) {
-  if (!(maxTimeMs > 0)) throw new InferError(`maxTimeMs is ${maxTimeMs}, expected more than 0`, "input_error");
+  if (!(maxTimeMs > 0)) throw new EdgeInferError(`maxTimeMs is ${maxTimeMs}, expected more than 0`, "input_error");
   if (threads.length === 0 || threads.some((one) => !(Number.isInteger(one) && one > 0))) {
-    throw new InferError(`threads is [${threads}], expected numbers from 1`, "input_error");
+    throw new EdgeInferError(`threads is [${threads}], expected numbers from 1`, "input_error");
   }
   /** @type {Map<number, Client>} */
   const clients = new Map(threads.map((count) => [count, openClient(`edge-infer tune ${count}`, root)]));
@@ -86,7 +86,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
           started.push(await start(client, way, { url, root, apiKey, signal, onProgress }));
         } catch (error) {
           signal?.throwIfAborted();
-          const isWrong = error instanceof InferError && "golden" in error.details;
+          const isWrong = error instanceof EdgeInferError && "golden" in error.details;
           failed.push({ ...way, reason: error instanceof Error ? error.message : String(error), isWrong });
         }
       }
@@ -102,7 +102,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
     await first.request({ kind: "remember", revision, rows, failed });
     if (rows.length === 0) {
       const reasons = failed.map(({ variant: id, threads: count, reason }) => `${id}, threads ${count}: ${reason}`);
-      throw new InferError(`No way to run \`${model}\` works here: ${reasons.join("; ")}`, "unsupported_model");
+      throw new EdgeInferError(`No way to run \`${model}\` works here: ${reasons.join("; ")}`, "unsupported_model");
     }
     const best = /** @type {Tuning["best"]} */ (fastest(rows, {}));
     return { model, rows, failed, best };
@@ -127,7 +127,7 @@ export async function measureOnce(worker, url, root, { device = "auto", threads,
     await measure(url, root, { ...asked, devices, threads: threads === undefined ? undefined : [threads], onProgress, signal });
   } catch (error) {
     // Without a GPU the session goes on with wasm, and says so.
-    if (device !== "webgpu" || !(error instanceof InferError) || error.code !== "unsupported_model") throw error;
+    if (device !== "webgpu" || !(error instanceof EdgeInferError) || error.code !== "unsupported_model") throw error;
   }
 }
 
@@ -164,7 +164,7 @@ async function start(client, way, { url, root, apiKey, signal, onProgress }) {
   try {
     if (report.device !== device || (takesThreads(backend, device) && report.threads !== threads)) {
       const said = report.fallbacks.at(-1) ?? `it runs on ${report.device} with ${report.threads} threads`;
-      throw new InferError(said, "unsupported");
+      throw new EdgeInferError(said, "unsupported");
     }
     let least = Infinity;
     for (let i = 0; i < 3; i++) least = Math.min(least, await client.request({ kind: "time", session, runs: 1 }, { signal }));

@@ -1,6 +1,6 @@
 /** Answer the page's requests in a worker one after the other, with progress messages. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { listed } from "../fetch/listed.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
@@ -46,7 +46,7 @@ export function answerRequests(handle, spared = () => []) {
       post({ kind: "result", id, value }, moved);
     } catch (error) {
       await tellResources();
-      post({ kind: "error", id, error: InferError.describe(error) });
+      post({ kind: "error", id, error: EdgeInferError.describe(error) });
     } finally {
       aborts.delete(id);
     }
@@ -63,9 +63,9 @@ export function answerRequests(handle, spared = () => []) {
   post({ kind: "ready" });
 }
 
-/** @param {Request} request @returns {InferError} */
+/** @param {Request} request @returns {EdgeInferError} */
 export function unknownRequest(request) {
-  return new InferError(`The worker does not know the request \`${request.kind}\``, "input_error", {
+  return new EdgeInferError(`The worker does not know the request \`${request.kind}\``, "input_error", {
     hint: "reload the page: its files are of different versions",
   });
 }

@@ -3,7 +3,7 @@
  * was verified is kept at once, role by role, so that a server that fails in the middle can take nothing back.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { checked, delegatedFor } from "./delegations.js";
 import { requireSigned } from "./signatures.js";
 
@@ -48,7 +48,7 @@ export class TrustedMetadata {
    * Fetch and verify the four roles of the top.
    *
    * @param {(root: any) => Versions} floor The least versions, for the root that was found.
-   * @throws {InferError} `signature_error`, `metadata_expired`, `rollback_refused` or `fetch_error`.
+   * @throws {EdgeInferError} `signature_error`, `metadata_expired`, `rollback_refused` or `fetch_error`.
    */
   async refresh(floor) {
     this.root = await this.newestRoot();
@@ -189,7 +189,7 @@ export class TrustedMetadata {
       const { signed } = await this.verified(bytes, name, delegator);
       return promised && signed.version !== promised.version ? undefined : signed;
     } catch (error) {
-      if (error instanceof TypeError || (error instanceof InferError && error.code === "signature_error")) return undefined;
+      if (error instanceof TypeError || (error instanceof EdgeInferError && error.code === "signature_error")) return undefined;
       throw error;
     }
   }
@@ -229,7 +229,7 @@ export function quoted(name) {
  * @param {string} name
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @param {{length?: number, hashes?: Record<string, string>}} promised
- * @throws {InferError} `signature_error`: they are others.
+ * @throws {EdgeInferError} `signature_error`: they are others.
  */
 export async function requirePromised(name, bytes, { length, hashes }) {
   if (length !== undefined && length !== bytes.length) throw refused(`${name} is not the one that is named: it has ${bytes.length} bytes, expected ${length}`);
@@ -244,7 +244,7 @@ export async function requirePromised(name, bytes, { length, hashes }) {
 export function requireFresh(name, signed, clock) {
   const expires = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(signed.expires) ? Date.parse(signed.expires) / 1000 : Number.NaN;
   if (expires > clock) return;
-  throw new InferError(`The store's ${name} metadata has expired: ${signed.expires}`, "metadata_expired", {
+  throw new EdgeInferError(`The store's ${name} metadata has expired: ${signed.expires}`, "metadata_expired", {
     hint: "on the publisher: edge-infer store refresh STORE",
   });
 }
@@ -252,7 +252,7 @@ export function requireFresh(name, signed, clock) {
 /** @param {string} name @param {number} got @param {number} least */
 export function requireAtLeast(name, got, least) {
   if (got >= least) return;
-  throw new InferError(`The store offers ${name} ${got}, expected at least ${least}: that was seen already`, "rollback_refused", {
+  throw new EdgeInferError(`The store offers ${name} ${got}, expected at least ${least}: that was seen already`, "rollback_refused", {
     hint: "the server holds an old copy, or somebody replays one",
     details: { expected: least, got },
   });
@@ -309,10 +309,10 @@ function text(bytes) {
 
 /** @param {string} path */
 function missing(path) {
-  return new InferError(`The store has no \`tuf/${path}\``, "fetch_error", { hint: "edge-infer publish BUNDLE STORE", details: { status: 404 } });
+  return new EdgeInferError(`The store has no \`tuf/${path}\``, "fetch_error", { hint: "edge-infer publish BUNDLE STORE", details: { status: 404 } });
 }
 
 /** @param {string} why */
 export function refused(why) {
-  return new InferError(`The store's metadata is refused: ${why}`, "signature_error", { hint: "is this the publisher whose root you trust?" });
+  return new EdgeInferError(`The store's metadata is refused: ${why}`, "signature_error", { hint: "is this the publisher whose root you trust?" });
 }

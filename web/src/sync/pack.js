@@ -1,6 +1,6 @@
 /** Unpack the files of a revision from one object, whole or as the difference to an older revision; see `edge_infer.sync.pack`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
 import { clearSize, seal } from "./sealed.js";
 import { CODECS, COPY, DIFFERENCES, decode } from "./transforms.js";
@@ -26,7 +26,7 @@ const MAX_HEADER = 64 * 2 ** 20;
  * @param {import("./zstd.js").Decoder} decoder
  * @param {import("./sealed.js").Key} [key] What the promised files are sealed by; in clear unless given.
  * @returns {Promise<Map<string, Bytes>>} By path; each has the sha256 that was promised.
- * @throws {InferError} `delta_error`: it is malformed, or does not give exactly these files.
+ * @throws {EdgeInferError} `delta_error`: it is malformed, or does not give exactly these files.
  */
 export async function unpack(pack, files, base, decoder, key) {
   const { header, start } = readHeader(pack, decoder);
@@ -73,7 +73,7 @@ function readHeader(pack, decoder) {
     header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(unzstd(decoder, pack.subarray(12, start), MAX_HEADER)));
     check(header, pack.length - start);
   } catch (error) {
-    if (error instanceof InferError) throw error;
+    if (error instanceof EdgeInferError) throw error;
     throw malformed(`has a malformed header: ${error}`);
   }
   return { header, start };
@@ -183,5 +183,5 @@ class Streams {
 
 /** @param {string} what @param {string} [hint] */
 function malformed(what, hint = "publish the model again") {
-  return new InferError(`The pack ${what}`, "delta_error", { hint });
+  return new EdgeInferError(`The pack ${what}`, "delta_error", { hint });
 }

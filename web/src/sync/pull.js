@@ -4,7 +4,7 @@
  */
 
 import { parseManifest } from "../bundle/manifest.js";
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { goodBytes } from "../fetch/transfer.js";
 import { isHalted } from "./advice.js";
 import { unpack } from "./pack.js";
@@ -155,7 +155,7 @@ export class StoreModel {
       return await this.bringNewest(options);
     } catch (error) {
       options.signal?.throwIfAborted();
-      if (!options.mayBeOld || !(error instanceof InferError)) throw error;
+      if (!options.mayBeOld || !(error instanceof EdgeInferError)) throw error;
       const old = await this.active();
       if (!old) throw error;
       const isOffline = error.code === "fetch_error" && !("status" in error.details);
@@ -184,14 +184,14 @@ export class StoreModel {
     const wanted = { version: revision.version, sequence: revision.sequence, files: revision.files, key: revision.key };
     const bundle = bundleOf(wanted);
     if (record.refused.includes(bundle)) {
-      throw new InferError(`Version ${wanted.version} of \`${this.model}\` failed its trial here before and is not taken`, "trial_failed", {
+      throw new EdgeInferError(`Version ${wanted.version} of \`${this.model}\` failed its trial here before and is not taken`, "trial_failed", {
         hint: "publish a better one; in this browser, clearModels() forgets that it failed",
         details: { version: wanted.version },
       });
     }
     const isRunning = record.active !== null && bundleOf(record.active) === bundle;
     if (stage && !isRunning && (await isHalted(this.at, this.model, wanted.sequence, stage, options.signal))) {
-      throw new InferError(`The roll-out of version ${wanted.version} of \`${this.model}\` is halted: it failed on other devices`, "not_released", {
+      throw new EdgeInferError(`The roll-out of version ${wanted.version} of \`${this.model}\` is halted: it failed on other devices`, "not_released", {
         hint: record.active ? "the old version is active as before" : "nothing is installed",
         details: { version: wanted.version },
       });
@@ -262,7 +262,7 @@ export class StoreModel {
         return { files, method: pack.base ? "delta" : "full", moved, note };
       } catch (error) {
         options.signal?.throwIfAborted();
-        const isOther = !(error instanceof InferError) || !["delta_error", "fetch_error", "integrity_error"].includes(error.code);
+        const isOther = !(error instanceof EdgeInferError) || !["delta_error", "fetch_error", "integrity_error"].includes(error.code);
         if (isOther || (!pack.base && (!options.files || key))) throw error; // a plain bundle has other files
         await this.store.place.remove(pack.sha256);
         note = `${pack.base ? "delta" : "full pack"} given up: ${error.message}`;
@@ -308,7 +308,7 @@ export class StoreModel {
   /** @param {File | undefined} file @param {string} [key] The name of its key. @returns {Promise<Bytes>} In clear. */
   async base(file, key) {
     const bytes = file && (await this.store.place.read(file.sha256));
-    if (!file || !bytes) throw new InferError("The pack needs a base file that is not here", "delta_error");
+    if (!file || !bytes) throw new EdgeInferError("The pack needs a base file that is not here", "delta_error");
     return key ? opened(bytes, this.ring, file.path) : bytes;
   }
 
@@ -316,7 +316,7 @@ export class StoreModel {
    * @param {Map<string, Bytes>} files
    * @param {string} [key] The name of their key; empty where they are in clear.
    * @returns {Promise<[string, Bytes][]>} All of them, in clear: which variant a session takes is its own choice.
-   * @throws {InferError} `manifest_error`: this page cannot read the manifest, such as one of a later edge-infer.
+   * @throws {EdgeInferError} `manifest_error`: this page cannot read the manifest, such as one of a later edge-infer.
    */
   async readable(files, key) {
     if (key) for (const [path, bytes] of files) files.set(path, await opened(bytes, this.ring, path));
@@ -374,7 +374,7 @@ export function split(address) {
   const pieces = url.pathname.replace(/\/+$/, "").split("/");
   const model = decodeURIComponent(pieces.pop() ?? "");
   if (!model || pieces.length < 1) {
-    throw new InferError(`\`${address}\` names no model of a store`, "input_error", { hint: "edge+https://HOST/STORE/MODEL" });
+    throw new EdgeInferError(`\`${address}\` names no model of a store`, "input_error", { hint: "edge+https://HOST/STORE/MODEL" });
   }
   return { at: new URL(`${pieces.join("/")}/`, url).href, model };
 }
@@ -402,7 +402,7 @@ function kept(slots) {
 async function firstRoot(read) {
   const bytes = await read("tuf/1.root.json", 512_000);
   if (bytes) return new TextDecoder().decode(bytes);
-  throw new InferError("There is no store: it has no `tuf/1.root.json`", "fetch_error", {
+  throw new EdgeInferError("There is no store: it has no `tuf/1.root.json`", "fetch_error", {
     hint: "edge-infer store keys init STORE --keys DIR",
     details: { status: 404 },
   });

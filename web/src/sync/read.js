@@ -1,6 +1,6 @@
 /** Fetch small files of a store, up to a size limit. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 const TIMEOUT_MS = 30_000;
 
@@ -9,7 +9,7 @@ const TIMEOUT_MS = 30_000;
  * @param {number} limit
  * @param {AbortSignal} [signal]
  * @returns {Promise<Uint8Array<ArrayBuffer> | null>} Null where there is no such file.
- * @throws {InferError} `fetch_error`: it cannot be reached, has more bytes than the limit, or is a page of HTML.
+ * @throws {EdgeInferError} `fetch_error`: it cannot be reached, has more bytes than the limit, or is a page of HTML.
  */
 export async function fetchFile(url, limit, signal) {
   const timer = AbortSignal.timeout(TIMEOUT_MS);
@@ -19,7 +19,7 @@ export async function fetchFile(url, limit, signal) {
     if (!response.ok || !response.body || /^text\/html/.test(response.headers.get("content-type") ?? "")) {
       await response.body?.cancel();
       const what = response.ok ? "with an HTML page" : `with status ${response.status}`;
-      throw new InferError(`${url} answers ${what}`, "fetch_error", {
+      throw new EdgeInferError(`${url} answers ${what}`, "fetch_error", {
         hint: "is this the store's address? a login page in between answers so too",
         details: { url: url.href, status: response.status },
       });
@@ -27,8 +27,8 @@ export async function fetchFile(url, limit, signal) {
     return await limited(response.body, url, limit);
   } catch (cause) {
     signal?.throwIfAborted();
-    if (cause instanceof InferError) throw cause;
-    throw new InferError(`${url} cannot be reached`, "fetch_error", { hint: "is the server running?", details: { url: url.href }, cause });
+    if (cause instanceof EdgeInferError) throw cause;
+    throw new EdgeInferError(`${url} cannot be reached`, "fetch_error", { hint: "is the server running?", details: { url: url.href }, cause });
   }
 }
 
@@ -47,7 +47,7 @@ async function limited(body, url, limit) {
     size += value.length;
     if (size > limit) {
       await reader.cancel();
-      throw new InferError(`${url} has more than ${limit} bytes`, "fetch_error", { details: { url: url.href, status: 200 } });
+      throw new EdgeInferError(`${url} has more than ${limit} bytes`, "fetch_error", { details: { url: url.href, status: 200 } });
     }
     pieces.push(value);
   }

@@ -1,6 +1,6 @@
 /** Check a revision: the signed document that names every file of one version and the packs with these files. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { PART_BYTES } from "../fetch/transfer.js";
 
 /** @typedef {import("./pack.js").File} File */
@@ -15,7 +15,7 @@ const CIPHER = "EISEAL01";
 /**
  * @param {Uint8Array} bytes
  * @returns {Revision}
- * @throws {InferError} `store_error`: it is none, or of another format.
+ * @throws {EdgeInferError} `store_error`: it is none, or of another format.
  */
 export function parseRevision(bytes) {
   let document;
@@ -68,5 +68,5 @@ export function isDigest(value) {
 
 /** @param {string} what @param {string} [hint] */
 function malformed(what, hint = "publish the model again") {
-  return new InferError(`The revision is malformed: it has ${what}`, "store_error", { hint });
+  return new EdgeInferError(`The revision is malformed: it has ${what}`, "store_error", { hint });
 }

@@ -1,6 +1,6 @@
 /** Files that are encrypted in chunks by AES-256-GCM, as `edge_infer.bundle.sealed` describes them; by WebCrypto. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
 
@@ -57,7 +57,7 @@ export class Key {
       const how = { name: "AES-GCM", iv: sealed.subarray(0, NONCE), additionalData: aboutOf(number, size) };
       return new Uint8Array(await crypto.subtle.decrypt(how, this.#data, sealed.subarray(NONCE)));
     } catch (cause) {
-      throw new InferError(`Chunk ${number} of encrypted weights does not open with the key ${this.name}: it was changed`, "integrity_error", {
+      throw new EdgeInferError(`Chunk ${number} of encrypted weights does not open with the key ${this.name}: it was changed`, "integrity_error", {
         hint: "load it again: what is damaged is fetched anew",
         cause,
       });
@@ -74,7 +74,7 @@ export class KeyRing {
 
   /**
    * @param {string} [text] That of a key file.
-   * @throws {InferError} `encrypted`: it is none.
+   * @throws {EdgeInferError} `encrypted`: it is none.
    */
   static async of(text) {
     /** @type {Key[]} */
@@ -83,13 +83,13 @@ export class KeyRing {
       const words = line.trim();
       if (!words || words.startsWith("#")) continue;
       if (!/^[0-9a-f]{64}$/i.test(words)) {
-        throw new InferError(`Line ${i + 1} of \`key\` is no key: it has ${words.length} characters, expected ${2 * KEY_BYTES} hexadecimal digits`, "encrypted", {
+        throw new EdgeInferError(`Line ${i + 1} of \`key\` is no key: it has ${words.length} characters, expected ${2 * KEY_BYTES} hexadecimal digits`, "encrypted", {
           hint: "key: the text of a file that `edge-infer store keys encryption` made",
         });
       }
       keys.push(await Key.of(unhex(words)));
     }
-    if (text !== undefined && keys.length === 0) throw new InferError("There is no key in `key`", "encrypted", { hint: "key: the text of a key file" });
+    if (text !== undefined && keys.length === 0) throw new EdgeInferError("There is no key in `key`", "encrypted", { hint: "key: the text of a key file" });
     return new KeyRing(keys);
   }
 
@@ -101,13 +101,13 @@ export class KeyRing {
   /**
    * @param {string} name
    * @param {string} what What it opens, in words.
-   * @throws {InferError} `encrypted`: it is not among these.
+   * @throws {EdgeInferError} `encrypted`: it is not among these.
    */
   get(name, what) {
     const found = this.keys.find((key) => key.name === name);
     if (found) return found;
     const given = this.keys.length ? `the keys here are ${this.keys.map((key) => key.name).join(", ")}` : "no key was given";
-    throw new InferError(`${what} is encrypted for the key ${name}; ${given}`, "encrypted", {
+    throw new EdgeInferError(`${what} is encrypted for the key ${name}; ${given}`, "encrypted", {
       hint: 'load("edge+…", { key }), with the text of the file that the publisher has',
       details: { expected: name },
     });
@@ -150,12 +150,12 @@ export async function seal(clear, key) {
  * @param {KeyRing} ring
  * @param {string} name What to call it in errors.
  * @returns {Promise<Bytes>}
- * @throws {InferError} `encrypted`: none of the keys is its key; `integrity_error`: it is no sealed file, or was changed.
+ * @throws {EdgeInferError} `encrypted`: none of the keys is its key; `integrity_error`: it is no sealed file, or was changed.
  */
 export async function opened(sealed, ring, name) {
   const size = clearSize(sealed.length);
   if (size < 0 || new TextDecoder("latin1").decode(sealed.subarray(0, MAGIC.length)) !== MAGIC) {
-    throw new InferError(`\`${name}\` is no encrypted file, or was cut`, "integrity_error", { hint: "publish the model again" });
+    throw new EdgeInferError(`\`${name}\` is no encrypted file, or was cut`, "integrity_error", { hint: "publish the model again" });
   }
   const key = ring.get(hex(sealed.subarray(MAGIC.length, HEAD)), `\`${name}\``);
   const made = new Uint8Array(size);

@@ -1,6 +1,6 @@
 /** Check the signatures of metadata with the browser's WebCrypto: keys of ed25519, ecdsa and rsa. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { canonical } from "./canonical.js";
 
 /** @typedef {{keyids: string[], threshold: number}} Role */
@@ -37,11 +37,11 @@ async function probe() {
 }
 
 /**
- * @throws {InferError} `unsupported`: signatures cannot be checked here.
+ * @throws {EdgeInferError} `unsupported`: signatures cannot be checked here.
  */
 export async function requireSignatures() {
   const why = await whyNot();
-  if (why) throw new InferError(`Signed weights cannot be checked: ${why}`, "unsupported", { hint: NO_SIGNATURES });
+  if (why) throw new EdgeInferError(`Signed weights cannot be checked: ${why}`, "unsupported", { hint: NO_SIGNATURES });
 }
 
 /**
@@ -51,7 +51,7 @@ export async function requireSignatures() {
  * @param {Record<string, Key>} keys
  * @param {Role} role
  * @param {string} name The role, for the message.
- * @throws {InferError} `signature_error`: fewer than the threshold signed.
+ * @throws {EdgeInferError} `signature_error`: fewer than the threshold signed.
  */
 export async function requireSigned(metadata, keys, role, name) {
   const bytes = new TextEncoder().encode(canonical(metadata.signed));
@@ -61,7 +61,7 @@ export async function requireSigned(metadata, keys, role, name) {
     if (counts && (await isGood(keys[keyid], sig, bytes))) signed.add(keyid);
   }
   if (!(role.threshold >= 1) || signed.size < role.threshold) {
-    throw new InferError(
+    throw new EdgeInferError(
       `The store's ${name} metadata is signed by ${signed.size} of the keys that count, expected ${role.threshold}`,
       "signature_error",
       { hint: "is this the publisher whose root you trust?" },

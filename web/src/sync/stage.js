@@ -1,6 +1,6 @@
 /** Decide which of two signed revisions a device takes in a staged roll-out; see `edge_infer.sync.stage`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
 import { isCount, isDigest } from "./revision.js";
 
@@ -15,11 +15,11 @@ const WHOLE = 10_000;
  * @param {string} device The device's name.
  * @param {number} sequence The highest sequence that it took.
  * @returns {Promise<Offer>} What it shall take.
- * @throws {InferError} `not_released`: none is meant for it yet; `signature_error`: the entry is malformed.
+ * @throws {EdgeInferError} `not_released`: none is meant for it yet; `signature_error`: the entry is malformed.
  */
 export async function offered(target, model, device, sequence) {
   const { custom = {}, hashes, length } = target;
-  const malformed = () => new InferError(`The entry of \`${model}\` in the targets is malformed`, "signature_error", { hint: "publish the model again" });
+  const malformed = () => new EdgeInferError(`The entry of \`${model}\` in the targets is malformed`, "signature_error", { hint: "publish the model again" });
   if (!isCount(length) || !isDigest(hashes?.sha256) || custom === null || typeof custom !== "object" || Array.isArray(custom)) throw malformed();
   const stage = custom.stage ?? null;
   const whole = { sha256: hashes.sha256, length, stage: stage?.number ?? 0 };
@@ -36,7 +36,7 @@ export async function offered(target, model, device, sequence) {
 
 /** @param {string} model @param {string} [word] What kind of version is waited for. */
 export function notReleased(model, word = "") {
-  return new InferError(`No ${word}version of \`${model}\` is released to this device yet`, "not_released", {
+  return new EdgeInferError(`No ${word}version of \`${model}\` is released to this device yet`, "not_released", {
     hint: "on the publisher: edge-infer store stage STORE MODEL all; in this browser, clearModels() draws another place",
   });
 }

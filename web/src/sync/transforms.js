@@ -1,6 +1,6 @@
 /** Undo what `edge_infer.sync.transforms` did to the bytes of a tensor so that they compress better, exactly. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 export const [COPY, RAW, PLANES, FLOATS, INTEGERS, RESCALED, GROUPED] = [0, 1, 2, 3, 4, 5, 6];
 export const CODECS = [RAW, PLANES, FLOATS, INTEGERS, RESCALED, GROUPED];
@@ -15,7 +15,7 @@ const [MIN_RATIO, MAX_RATIO] = [2 ** 8, 2 ** 24];
  * @param {Bytes} data
  * @param {Bytes} old Of a difference: as many bytes of the old version.
  * @returns {Bytes}
- * @throws {InferError} `delta_error`: the transform or width is unknown, or the lengths do not fit.
+ * @throws {EdgeInferError} `delta_error`: the transform or width is unknown, or the lengths do not fit.
  */
 export function decode(transform, width, data, old) {
   if (transform === RESCALED && width >= MIN_RATIO && width <= MAX_RATIO) return rescaled(width, data, old);
@@ -48,7 +48,7 @@ function difference(width, data, old, isFloat) {
 
 /** @param {string} what */
 function wrong(what) {
-  return new InferError(`The pack ${what}`, "delta_error", { hint: "update edge-infer in this page" });
+  return new EdgeInferError(`The pack ${what}`, "delta_error", { hint: "update edge-infer in this page" });
 }
 
 /**

@@ -3,7 +3,7 @@
  * the page's activation record.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
 import { TrustedMetadata, refused, requireAtLeast, requireFresh } from "./metadata.js";
 import { parseRevision } from "./revision.js";
@@ -40,7 +40,7 @@ const MAX_REVISION_BYTES = 16 * 2 ** 20;
  * @param {{device?: string, now_s?: number, kept?: Kept}} [page] The device, by which a staged roll-out decides, the time,
  *   and where verified metadata is kept.
  * @returns {Promise<Proven>}
- * @throws {InferError} `signature_error`, `metadata_expired`, `rollback_refused`, `fetch_error` or `unsupported`.
+ * @throws {EdgeInferError} `signature_error`, `metadata_expired`, `rollback_refused`, `fetch_error` or `unsupported`.
  */
 export async function newest(read, model, root, floor, page = {}) {
   await requireSignatures();
@@ -70,7 +70,7 @@ async function proven(read, model, root, floor, { device = "", now_s = Date.now(
     return floor.online === online || floor.online === "" ? floor : { ...floor, timestamp: 0, snapshot: 0, targets: 0 };
   });
   const target = await metadata.target(model);
-  if (!target) throw new InferError(`The store has no model \`${model}\``, "fetch_error", { details: { status: 404 } });
+  if (!target) throw new EdgeInferError(`The store has no model \`${model}\``, "fetch_error", { details: { status: 404 } });
   const offer = await offered(target, model, device, floor.sequence);
   const revision = await revisionOf(read, model, offer);
   // It took a version that was never for all, and the next one is not its turn.
@@ -105,5 +105,5 @@ async function revisionOf(read, model, { sha256: digest, length = MAX_REVISION_B
 
 /** @param {string} path */
 function missing(path) {
-  return new InferError(`The store has no \`${path}\``, "fetch_error", { hint: "edge-infer publish BUNDLE STORE", details: { status: 404 } });
+  return new EdgeInferError(`The store has no \`${path}\``, "fetch_error", { hint: "edge-infer publish BUNDLE STORE", details: { status: 404 } });
 }

@@ -6,7 +6,7 @@
  * blocks refer to, so the same matches are found, and the prefix is cut off the result.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 const MAGIC = 0xfd2fb528;
 const RAW_BLOCK_BYTES = 2 ** 17;
@@ -19,7 +19,7 @@ const RAW_BLOCK_BYTES = 2 ** 17;
  *
  * @param {string} root The URL under which `vendor/` lies.
  * @returns {Promise<Decoder>}
- * @throws {InferError} `backend_unavailable`: it is missing.
+ * @throws {EdgeInferError} `backend_unavailable`: it is missing.
  */
 export async function openZstd(root) {
   const place = new URL("vendor/zstddec/zstddec.mjs", root).href;
@@ -29,7 +29,7 @@ export async function openZstd(root) {
     await decoder.init();
     return decoder;
   } catch (cause) {
-    throw new InferError(`${place} cannot be loaded: ${cause}`, "backend_unavailable", {
+    throw new EdgeInferError(`${place} cannot be loaded: ${cause}`, "backend_unavailable", {
       hint: "the server lacks a file of this version: `python web/vendor.py`, or install edge-infer-web again",
       cause,
     });
@@ -44,7 +44,7 @@ export async function openZstd(root) {
  * @param {number} limit The most bytes that it may say it has.
  * @param {Uint8Array} [prefix] The data before it: an old file.
  * @returns {Uint8Array<ArrayBuffer>}
- * @throws {InferError} `delta_error`.
+ * @throws {EdgeInferError} `delta_error`.
  */
 export function unzstd(decoder, frame, limit, prefix = new Uint8Array()) {
   const head = readHead(frame);
@@ -115,5 +115,5 @@ function withPrefix(frame, head, prefix) {
 
 /** @param {string} what */
 function malformed(what) {
-  return new InferError(`The pack ${what}`, "delta_error", { hint: "publish the model again" });
+  return new EdgeInferError(`The pack ${what}`, "delta_error", { hint: "publish the model again" });
 }

@@ -1,6 +1,6 @@
 /** The batch's dimension: tensors of several raw inputs as one, and the row of one of them. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { DTYPES, shapeText, sizeOf } from "../tensors.js";
 import { specText } from "./place.js";
 import { joined } from "./values.js";
@@ -12,7 +12,7 @@ import { joined } from "./values.js";
 export function rowOf({ data, dtype, shape }, index) {
   const rest = shape.slice(1);
   if (DTYPES[dtype].bits === 4 && sizeOf(rest) % 2) {
-    throw new InferError(`an output of ${dtype} has rows that end inside a byte`, "unsupported", { hint: "give the inputs one by one" });
+    throw new EdgeInferError(`an output of ${dtype} has rows that end inside a byte`, "unsupported", { hint: "give the inputs one by one" });
   }
   const size = DTYPES[dtype].bits === 4 ? sizeOf(rest) / 2 : sizeOf(rest);
   return { data: data.slice(index * size, (index + 1) * size), dtype, shape: rest };
@@ -23,7 +23,7 @@ export function rowOf({ data, dtype, shape }, index) {
  * @param {TensorSpec} spec
  * @param {number} pad
  * @returns {Tensor} The tensors of several raw inputs as the model takes them.
- * @throws {InferError} `input_error`: they do not fit the model's input.
+ * @throws {EdgeInferError} `input_error`: they do not fit the model's input.
  */
 export function batched(tensors, spec, pad) {
   const [first] = tensors;
@@ -31,7 +31,7 @@ export function batched(tensors, spec, pad) {
   if (first.shape.length + 1 !== spec.shape.length) {
     const fixed = spec.shape.filter((dim) => typeof dim === "number");
     if (tensors.length === 1 && fixed.length === spec.shape.length && sizeOf(fixed) === sizeOf(first.shape)) return { ...first, shape: fixed };
-    throw new InferError(`the steps make a tensor of shape ${shapeText(first.shape)}, which input \`${specText(spec)}\` does not take`, "input_error", {
+    throw new EdgeInferError(`the steps make a tensor of shape ${shapeText(first.shape)}, which input \`${specText(spec)}\` does not take`, "input_error", {
       hint: "change the definition in manifest.json, or the step before the last",
     });
   }
@@ -39,7 +39,7 @@ export function batched(tensors, spec, pad) {
     return { data: joined(tensors), dtype: first.dtype, shape: [tensors.length, ...first.shape] };
   }
   if (tensors.some(({ shape }) => shape.length !== 1)) {
-    throw new InferError("inputs of different sizes cannot be run at once", "execution_error", { hint: "give them one by one" });
+    throw new EdgeInferError("inputs of different sizes cannot be run at once", "execution_error", { hint: "give them one by one" });
   }
   const longest = tensors.reduce((most, { shape }) => Math.max(most, shape[0]), 0);
   const array = /** @type {any} */ (first.data.constructor);

@@ -1,6 +1,6 @@
 /** The check of a step's parameters. The same refusals as `edge_infer.tasks.parameters`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { didYouMean, listed, shown } from "./words.js";
 
 /** @typedef {import("./parameters.js").Declared} Declared */
@@ -36,13 +36,13 @@ const EXAMPLES = {
  * @param {Record<string, Declared>} declared
  * @param {string} where
  * @returns {Record<string, any>} The parameters that were given, checked, and the defaults of the others.
- * @throws {InferError} `manifest_error`: one is unknown, lacks, or does not fit; the message names it.
+ * @throws {EdgeInferError} `manifest_error`: one is unknown, lacks, or does not fit; the message names it.
  */
 export function checked(given, declared, where) {
   const known = Object.keys(declared);
   for (const name of Object.keys(given)) {
     if (Object.hasOwn(declared, name)) continue;
-    throw new InferError(`${where} has no parameter \`${name}\``, "manifest_error", {
+    throw new EdgeInferError(`${where} has no parameter \`${name}\``, "manifest_error", {
       hint: didYouMean(name, known) || (known.length ? `its parameters are ${listed(known)}` : "leave it out: it has none"),
       details: { field: name },
     });
@@ -55,7 +55,7 @@ export function checked(given, declared, where) {
       found[name] = given[name];
     } else if (!("default" in one)) {
       const hint = `write "${name}": ${example(one)}`;
-      throw new InferError(`${where} lacks \`${name}\`, expected ${expected(one)}`, "manifest_error", { hint, details: { field: name } });
+      throw new EdgeInferError(`${where} lacks \`${name}\`, expected ${expected(one)}`, "manifest_error", { hint, details: { field: name } });
     } else {
       found[name] = one.default;
     }
@@ -69,12 +69,12 @@ export function checked(given, declared, where) {
  * @param {unknown} value
  * @param {string} [where] What stands before the name in the error.
  * @param {string} [code] Of the error.
- * @throws {InferError} It is of another kind, or out of range.
+ * @throws {EdgeInferError} It is of another kind, or out of range.
  */
 export function checkValue(declared, name, value, where = "", code = "manifest_error") {
   if ((value === null && declared.default === null) || fits(declared, value)) return;
   const near = typeof value === "string" && didYouMean(value, declared.choices ?? []);
-  throw new InferError(`${where}\`${name}\` is ${shown(value)}, expected ${expected(declared)}`, code, {
+  throw new EdgeInferError(`${where}\`${name}\` is ${shown(value)}, expected ${expected(declared)}`, code, {
     hint: near || `write "${name}": ${example(declared, value)}`,
     details: { field: name, got: value },
   });

@@ -1,6 +1,6 @@
 /** The definition of a pipeline: what a bundle's manifest says in `task` and `pipeline`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { isObject } from "./check-parameters.js";
 import { getTask } from "./registry.js";
 import { checkFlow, readStep } from "./steps.js";
@@ -30,11 +30,11 @@ const BEGINNINGS = {
 /**
  * @param {Record<string, any>} manifest
  * @returns {Definition} The definition that it holds.
- * @throws {InferError} `unsupported`: it holds none. `manifest_error`: it is wrong.
+ * @throws {EdgeInferError} `unsupported`: it holds none. `manifest_error`: it is wrong.
  */
 export function definitionOf({ name, task, pipeline }) {
   if (task === undefined || pipeline === undefined) {
-    throw new InferError(`\`${name}\` does not say what stands before and after the model`, "unsupported", {
+    throw new EdgeInferError(`\`${name}\` does not say what stands before and after the model`, "unsupported", {
       hint: "edge-infer convert MODEL --task image-classification --labels FILE -o model.bundle",
     });
   }
@@ -47,7 +47,7 @@ export function definitionOf({ name, task, pipeline }) {
  * @param {unknown} task
  * @param {unknown} document
  * @returns {Definition}
- * @throws {InferError} `manifest_error`: it is of another version, or wrong; the message names the step and the parameter.
+ * @throws {EdgeInferError} `manifest_error`: it is of another version, or wrong; the message names the step and the parameter.
  *   `input_error`: there is no such task.
  */
 export function readDefinition(task, document) {
@@ -58,7 +58,7 @@ export function readDefinition(task, document) {
   getTask(task);
   const { version, inputs, outputs, source = "", vectors = null } = document;
   if (version !== VERSION) {
-    throw new InferError(`pipeline: version ${JSON.stringify(version)}, this edge-infer reads ${VERSION}`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: version ${JSON.stringify(version)}, this edge-infer reads ${VERSION}`, "manifest_error", {
       hint: "update edge-infer",
       details: { got: version, is_newer: true },
     });
@@ -103,5 +103,5 @@ function chain(steps, begins, ends, where) {
 
 /** @param {string} message @param {string} hint @param {string} [field] */
 function wrong(message, hint, field) {
-  return new InferError(message, "manifest_error", { hint, details: field === undefined ? {} : { field } });
+  return new EdgeInferError(message, "manifest_error", { hint, details: field === undefined ? {} : { field } });
 }

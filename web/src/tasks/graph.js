@@ -1,6 +1,6 @@
 /** A small ONNX model of the bundle, for what no step says: the steps `tensor.graph` and `post.graph` run it. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { batched, rowOf } from "./batching.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
@@ -14,17 +14,17 @@ const OF_ENGINE = ["backend_error", "backend_unavailable", "unsupported_model", 
  * @param {Place} place
  * @param {string} file The path of the ONNX file in the bundle.
  * @returns {Promise<Opened>}
- * @throws {InferError} `manifest_error`: it is no ONNX file, or no engine here loads it.
+ * @throws {EdgeInferError} `manifest_error`: it is no ONNX file, or no engine here loads it.
  */
 export async function openGraph(place, file) {
   const details = { field: file };
-  if (!file.endsWith(".onnx")) throw new InferError(`pipeline: the graph \`${file}\` is no .onnx file`, "manifest_error", { hint: "save it as ONNX", details });
-  if (!place.open) throw new InferError(`The graph \`${file}\` needs an engine, and nothing here opens one`, "unsupported", { hint: "pipeline(url) of index.js" });
+  if (!file.endsWith(".onnx")) throw new EdgeInferError(`pipeline: the graph \`${file}\` is no .onnx file`, "manifest_error", { hint: "save it as ONNX", details });
+  if (!place.open) throw new EdgeInferError(`The graph \`${file}\` needs an engine, and nothing here opens one`, "unsupported", { hint: "pipeline(url) of index.js" });
   try {
     return await place.open(file);
   } catch (error) {
-    if (!(error instanceof InferError) || !OF_ENGINE.includes(error.code)) throw error;
-    throw new InferError(`pipeline: the graph \`${file}\` cannot be loaded: ${error.message}`, "manifest_error", { hint: error.hint, details });
+    if (!(error instanceof EdgeInferError) || !OF_ENGINE.includes(error.code)) throw error;
+    throw new EdgeInferError(`pipeline: the graph \`${file}\` cannot be loaded: ${error.message}`, "manifest_error", { hint: error.hint, details });
   }
 }
 

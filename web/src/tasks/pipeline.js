@@ -1,6 +1,6 @@
 /** From raw data to an answer: what `pipeline` of `index.js` makes of a session. The same as `edge_infer.pipeline`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sizeOf } from "../tensors.js";
 import { PreparedSteps } from "./prepared-steps.js";
 import { checkValue } from "./check-parameters.js";
@@ -53,14 +53,14 @@ const ROWS = 16384;
  * @param {Runnable} session
  * @param {string} [task] The task that the bundle must have; whatever it is unless given.
  * @returns {Promise<Answering>}
- * @throws {InferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
+ * @throws {EdgeInferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
  *   it says is wrong, or does not fit the model. `input_error`: it is for another task.
  */
 export async function pipelineOf(session, task) {
   const manifest = JSON.parse(new TextDecoder().decode(await session.read("manifest.json")));
   const definition = definitionOf(manifest);
   if (task !== undefined && task !== definition.task) {
-    throw new InferError(`\`${manifest.name}\` is for ${definition.task}, not for ${task}`, "input_error", {
+    throw new EdgeInferError(`\`${manifest.name}\` is for ${definition.task}, not for ${task}`, "input_error", {
       hint: `pipeline("${definition.task}", ...)`,
       details: { expected: definition.task, got: task },
     });
@@ -86,7 +86,7 @@ export async function pipelineOf(session, task) {
     yield* (await import("./live/listening.js")).listen(work, source, args);
   };
   const watch = async function* (/** @type {any} */ source, /** @type {Arguments} */ args = {}) {
-    if (work.task.takes !== "image") throw new InferError(`${definition.task} takes no image`, "unsupported", { hint: "await pipeline(inputs)" });
+    if (work.task.takes !== "image") throw new EdgeInferError(`${definition.task} takes no image`, "unsupported", { hint: "await pipeline(inputs)" });
     work.check(args);
     yield* (await import("./live/camera.js")).watch((picture) => work.call(picture, args), source);
   };
@@ -100,7 +100,7 @@ export async function pipelineOf(session, task) {
   return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
-/** @param {string} task @throws {InferError} `input_error`: there is none of this name. */
+/** @param {string} task @throws {EdgeInferError} `input_error`: there is none of this name. */
 export function checkTask(task) {
   getTask(task);
 }
@@ -145,7 +145,7 @@ class Work {
     for (const [name, value] of Object.entries(args)) {
       if (!this.allowed.has(name)) {
         const known = [...this.allowed].sort();
-        throw new InferError(`${this.definition.task} takes no argument \`${name}\``, "input_error", {
+        throw new EdgeInferError(`${this.definition.task} takes no argument \`${name}\``, "input_error", {
           hint: didYouMean(name, known) || `it takes ${listed(known)}`,
           details: { argument: name },
         });
@@ -214,16 +214,16 @@ class Work {
     return runSteps(this.openStream(), frames);
   }
 
-  /** @returns {Stream} Runs that carry the model's state. @throws {InferError} Nothing says what its state is. */
+  /** @returns {Stream} Runs that carry the model's state. @throws {EdgeInferError} Nothing says what its state is. */
   openStream() {
     if (this.hasHiddenState) {
       if (this.session.stream) return this.session.stream();
-      throw new InferError("the model keeps its state in itself, which this session cannot carry from frame to frame", "unsupported", {
+      throw new EdgeInferError("the model keeps its state in itself, which this session cannot carry from frame to frame", "unsupported", {
         hint: "take a session of `load`, or a variant whose state is in its inputs and outputs",
       });
     }
     if (this.pairs.size === 0) {
-      throw new InferError("a stream needs to know which output becomes which input", "input_error", {
+      throw new EdgeInferError("a stream needs to know which output becomes which input", "input_error", {
         hint: '"state": [{"kind": "pair", "out": "h_out", "in": "h_in"}] in the variant of manifest.json',
       });
     }

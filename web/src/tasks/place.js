@@ -1,6 +1,6 @@
 /** What a bundle and its model offer to the steps of a pipeline. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { didYouMean, listed } from "./words.js";
 
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
@@ -44,7 +44,7 @@ export class Place {
 
   /**
    * @returns {TensorSpec} That of the input which this chain makes.
-   * @throws {InferError} `manifest_error`: the chain makes several inputs, or the model has none of this name.
+   * @throws {EdgeInferError} `manifest_error`: the chain makes several inputs, or the model has none of this name.
    */
   spec() {
     const found = this.inputs.get(this.input);
@@ -56,14 +56,14 @@ export class Place {
    * @param {string | null | undefined} name
    * @param {string} step
    * @returns {string} The output that a step reads: the one it names, else the model's only one.
-   * @throws {InferError} `manifest_error`: the model has none of this name, or several and the step names none.
+   * @throws {EdgeInferError} `manifest_error`: the model has none of this name, or several and the step names none.
    */
   output(name, step) {
     const known = [...this.outputs.keys()];
     const given = name ?? (known.length === 1 ? known[0] : undefined);
     if (given !== undefined && this.outputs.has(given)) return given;
     const said = given === undefined ? "names none" : `names \`${given}\``;
-    throw new InferError(`pipeline: \`${step}\` reads one output and ${said}; the model's are ${listed(known)}`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`${step}\` reads one output and ${said}; the model's are ${listed(known)}`, "manifest_error", {
       hint: `{"step": "${step}", "tensor": "${known[0] ?? "NAME"}"}`,
       details: { field: given },
     });
@@ -72,7 +72,7 @@ export class Place {
   /**
    * @param {number} index
    * @returns {string} The name of a class; `LABEL_3` where the bundle has no labels, as transformers writes it.
-   * @throws {InferError} `bundle_error`: it has labels, and none for this class.
+   * @throws {EdgeInferError} `bundle_error`: it has labels, and none for this class.
    */
   label(index) {
     if (!this.labels.length) return `LABEL_${index}`;
@@ -84,7 +84,7 @@ export class Place {
    * Refuse labels that are not one for each class of the model; none at all are right.
    *
    * @param {number} classes
-   * @throws {InferError} `bundle_error`: there are more of them, or fewer.
+   * @throws {EdgeInferError} `bundle_error`: there are more of them, or fewer.
    */
   checkLabels(classes) {
     if (this.labels.length && this.labels.length !== classes) throw this.#misfit(`the model gives ${classes} scores`);
@@ -92,15 +92,15 @@ export class Place {
 
   /** @param {string} said */
   #misfit(said) {
-    return new InferError(`${said}, and the bundle has ${this.labels.length} labels`, "bundle_error", {
+    return new EdgeInferError(`${said}, and the bundle has ${this.labels.length} labels`, "bundle_error", {
       hint: "edge-infer convert ... --labels FILE, a name for each class",
     });
   }
 }
 
-/** @param {string} name @param {string[]} known @returns {InferError} The error of steps for an input that the model does not have. */
+/** @param {string} name @param {string[]} known @returns {EdgeInferError} The error of steps for an input that the model does not have. */
 export function noInput(name, known) {
-  return new InferError(`pipeline: the model has no input \`${name}\`; its inputs are ${listed(known)}`, "manifest_error", {
+  return new EdgeInferError(`pipeline: the model has no input \`${name}\`; its inputs are ${listed(known)}`, "manifest_error", {
     hint: didYouMean(name, known) || `"inputs": {"${known[0] ?? "NAME"}": [...]}`,
     details: { field: name },
   });

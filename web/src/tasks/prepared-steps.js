@@ -1,6 +1,6 @@
 /** The steps of one pipeline before and after its model, ready to run, and how their tensors become batches. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { batched, rowOf } from "./batching.js";
 import { ALL_INPUTS } from "./definition.js";
 import { Item } from "./item.js";
@@ -52,7 +52,7 @@ export class PreparedSteps {
    * @param {Set<string>} states The inputs that a stream carries from step to step.
    * @param {Record<string, any>} [manifest] The bundle's, where steps are shared with other pipelines.
    * @returns {Promise<PreparedSteps>}
-   * @throws {InferError} `manifest_error`: the definition does not fit the model or the bundle.
+   * @throws {EdgeInferError} `manifest_error`: the definition does not fit the model or the bundle.
    */
   static async prepared(definition, model, states, manifest) {
     const read = (/** @type {string} */ path) => model.read(path);
@@ -77,7 +77,7 @@ export class PreparedSteps {
     first.catch(() => {}); // told where it is awaited
     const missing = known.filter((name) => !(name in definition.inputs) && !states.has(name));
     if (missing.length && !(ALL_INPUTS in definition.inputs)) {
-      throw new InferError(`pipeline: nothing makes the model's input ${listed(missing)}, expected steps for each`, "manifest_error", {
+      throw new EdgeInferError(`pipeline: nothing makes the model's input ${listed(missing)}, expected steps for each`, "manifest_error", {
         hint: `"inputs": {"${missing[0]}": [...]}`,
         details: { field: missing[0] },
       });
@@ -109,7 +109,7 @@ export class PreparedSteps {
    * @param {import("./shared.js").Shared} [shared] What other pipelines' first steps made of the same input.
    * @param {Item} [item] What is known of the input already.
    * @returns {Promise<Ready>}
-   * @throws {InferError} `input_error`: it is not what the task takes.
+   * @throws {EdgeInferError} `input_error`: it is not what the task takes.
    */
   async before(value, args, shared, item = new Item(args)) {
     /** @type {Ready} */

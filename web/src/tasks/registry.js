@@ -1,6 +1,6 @@
 /** The tasks, by the names that transformers gives them. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { TASKS } from "./parameters.js";
 import { bestAnswers, byEntailment, byRelevance, hypotheses, queryAndDocuments, questionAndContext } from "./several-runs.js";
 import { answerOf, rowsOf } from "./tabular/rows.js";
@@ -38,13 +38,13 @@ export function register(task) {
 /**
  * @param {string} name
  * @returns {Task}
- * @throws {InferError} `input_error`: there is none of this name.
+ * @throws {EdgeInferError} `input_error`: there is none of this name.
  */
 export function getTask(name) {
   const found = tasks.get(name);
   if (found) return found;
   const known = [...tasks.keys()].sort();
-  throw new InferError(`there is no task \`${name}\``, "input_error", {
+  throw new EdgeInferError(`there is no task \`${name}\``, "input_error", {
     hint: didYouMean(name, known) || `choose from ${listed(known)}`,
     details: { allowed: known },
   });

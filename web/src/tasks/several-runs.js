@@ -1,6 +1,6 @@
 /** Tasks whose one input takes several runs of the model, or another form than its text. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { byScore, flat } from "./values.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
@@ -29,7 +29,7 @@ export function bestAnswers(answers) {
 export function questionAndContext(value) {
   const { question, context } = value ?? {};
   if (typeof question !== "string" || typeof context !== "string") {
-    throw new InferError("a question is asked of a context", "input_error", { hint: '{question: "...", context: "..."}' });
+    throw new EdgeInferError("a question is asked of a context", "input_error", { hint: '{question: "...", context: "..."}' });
   }
   return [[question, context]];
 }
@@ -39,10 +39,10 @@ export function hypotheses(value, args) {
   const labels = candidates(args);
   const template = args.hypothesis_template || TEMPLATE;
   if (typeof template !== "string" || !template.includes("{}")) {
-    throw new InferError(`\`hypothesis_template\` is ${JSON.stringify(template)}, without {} for the label`, "input_error", { hint: TEMPLATE });
+    throw new EdgeInferError(`\`hypothesis_template\` is ${JSON.stringify(template)}, without {} for the label`, "input_error", { hint: TEMPLATE });
   }
   if (typeof value !== "string") {
-    throw new InferError(`a ${typeof value} is not a text`, "input_error", { hint: "give a text, or a list of texts" });
+    throw new EdgeInferError(`a ${typeof value} is not a text`, "input_error", { hint: "give a text, or a list of texts" });
   }
   return labels.map((label) => [value, template.split("{}").join(label)]);
 }
@@ -61,7 +61,7 @@ export function byEntailment(answers, value, args, place) {
   const names = place.labels.map((label) => label.toLowerCase());
   const entailment = names.findIndex((name) => name.startsWith("entail"));
   if (entailment < 0) {
-    throw new InferError(`pipeline: the labels ${JSON.stringify(place.labels)} hold no \`entailment\``, "manifest_error", {
+    throw new EdgeInferError(`pipeline: the labels ${JSON.stringify(place.labels)} hold no \`entailment\``, "manifest_error", {
       hint: "convert a model trained on NLI",
     });
   }
@@ -89,7 +89,7 @@ export function byEntailment(answers, value, args, place) {
 function candidates({ candidate_labels: given }) {
   const labels = typeof given === "string" ? given.split(",").map((label) => label.trim()).filter(Boolean) : given;
   if (!Array.isArray(labels) || labels.length < 1 || labels.length > MAX_RUNS) {
-    throw new InferError("there are no labels to choose from", "input_error", { hint: '{candidate_labels: ["sport", "politics"]}' });
+    throw new EdgeInferError("there are no labels to choose from", "input_error", { hint: '{candidate_labels: ["sport", "politics"]}' });
   }
   return labels.map(String);
 }
@@ -99,7 +99,7 @@ export function queryAndDocuments(value) {
   const { query, documents } = value ?? {};
   const isList = Array.isArray(documents) && documents.every((one) => typeof one === "string");
   if (typeof query !== "string" || !isList || documents.length < 1 || documents.length > MAX_RUNS) {
-    throw new InferError("documents are ranked for a query", "input_error", { hint: '{query: "...", documents: ["...", "..."]}' });
+    throw new EdgeInferError("documents are ranked for a query", "input_error", { hint: '{query: "...", documents: ["...", "..."]}' });
   }
   return documents.map((document) => [query, document]);
 }

@@ -6,7 +6,7 @@
  * belongs to, and returns the next value.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { checked, isObject } from "./check-parameters.js";
 import { FLOWS, PARAMETERS } from "./parameters.js";
 import { didYouMean, listed, shown } from "./words.js";
@@ -85,17 +85,17 @@ const MODULES = {
  * @param {unknown} entry
  * @param {string} where
  * @returns {Step}
- * @throws {InferError} `manifest_error`: it is not an object, its name is unknown, or a parameter does not fit.
+ * @throws {EdgeInferError} `manifest_error`: it is not an object, its name is unknown, or a parameter does not fit.
  */
 export function readStep(entry, where) {
   if (!isObject(entry) || typeof entry.step !== "string") {
     const hint = '{"step": "image.decode"}';
-    throw new InferError(`${where} is ${shown(entry ?? null)}, expected an object with the name of a step`, "manifest_error", { hint });
+    throw new EdgeInferError(`${where} is ${shown(entry ?? null)}, expected an object with the name of a step`, "manifest_error", { hint });
   }
   const { step: name, ...given } = entry;
   const known = Object.keys(PARAMETERS);
   if (!known.includes(name)) {
-    throw new InferError(`${where}: there is no step \`${name}\` in this edge-infer`, "manifest_error", {
+    throw new EdgeInferError(`${where}: there is no step \`${name}\` in this edge-infer`, "manifest_error", {
       hint: didYouMean(name, known) || `update edge-infer, or choose from ${listed(known)}`,
       details: { field: name },
     });
@@ -111,14 +111,14 @@ export function readStep(entry, where) {
  * @param {string} begins What the first step is given.
  * @param {string[]} ends What the last step may give.
  * @param {string} where The chain's place, for errors.
- * @throws {InferError} `manifest_error`: a step cannot stand where it does.
+ * @throws {EdgeInferError} `manifest_error`: a step cannot stand where it does.
  */
 export function checkFlow(steps, begins, ends, where) {
   let [given, before] = [begins, "the chain"];
   for (const { name } of steps) {
     const { takes, gives } = FLOWS[name];
     if (!takes.includes(given)) {
-      throw new InferError(`${where}: \`${name}\` takes ${takes.join(" or ")}, and ${before} gives ${given}`, "manifest_error", {
+      throw new EdgeInferError(`${where}: \`${name}\` takes ${takes.join(" or ")}, and ${before} gives ${given}`, "manifest_error", {
         hint: `put before it ${bridges(given, takes)}`,
         details: { field: name },
       });
@@ -126,7 +126,7 @@ export function checkFlow(steps, begins, ends, where) {
     [given, before] = [gives, `\`${name}\``];
   }
   if (ends.includes(given)) return;
-  throw new InferError(`${where} ends with ${before}, which gives ${given}, expected ${ends.join(" or ")}`, "manifest_error", {
+  throw new EdgeInferError(`${where} ends with ${before}, which gives ${given}, expected ${ends.join(" or ")}`, "manifest_error", {
     hint: `put behind it ${bridges(given, ends)}`,
   });
 }
@@ -142,7 +142,7 @@ function bridges(given, wanted) {
  * @param {Step} step
  * @param {Place} place What the bundle and the model offer, such as files and labels.
  * @returns {Promise<Apply>} The function that does the step's work.
- * @throws {InferError} `manifest_error`: the bundle or the model lacks what the step needs.
+ * @throws {EdgeInferError} `manifest_error`: the bundle or the model lacks what the step needs.
  */
 export async function prepareStep({ name, parameters }, place) {
   return (await MODULES[name]()).prepare(parameters, place);
@@ -154,7 +154,7 @@ export async function prepareStep({ name, parameters }, place) {
  * @param {Step[]} steps
  * @param {Place} place
  * @returns {Promise<Apply[]>}
- * @throws {InferError} `manifest_error`: the bundle or the model lacks what a step needs.
+ * @throws {EdgeInferError} `manifest_error`: the bundle or the model lacks what a step needs.
  */
 export async function prepareChain(steps, place) {
   if (!steps.some(({ name }) => name.endsWith(".graph") || name === "tensor.quantize")) return Promise.all(steps.map((step) => prepareStep(step, place)));

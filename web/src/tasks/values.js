@@ -46,7 +46,7 @@ export function floats(values, shape) {
  * @param {DType} dtype
  * @param {number[]} shape
  * @returns {Tensor}
- * @throws {import("../errors.js").InferError} `input_error`: a number does not fit the type.
+ * @throws {import("../errors.js").EdgeInferError} `input_error`: a number does not fit the type.
  */
 export function packed(values, dtype, shape) {
   const { bytes } = checkInput({ name: "value", dtype, shape }, { data: values, shape });

@@ -3,7 +3,7 @@
  * describes the file and how the inputs are made, and writes it; whether the steps are those of the vectors, their tensors and answers say here.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
 import { bytesOver } from "../tensors.js";
 import { difference, plain } from "./agreement.js";
@@ -39,7 +39,7 @@ const ALL_CLASSES = 2 ** 20;
  *
  * @param {Proven} pipeline
  * @param {Uint8Array} file The file of vectors.
- * @throws {InferError} `execution_error`: it gives something else. `manifest_error`: the vectors cannot be read.
+ * @throws {EdgeInferError} `execution_error`: it gives something else. `manifest_error`: the vectors cannot be read.
  */
 export async function prove(pipeline, file) {
   const { labels, cases } = read(file);
@@ -50,12 +50,12 @@ export async function prove(pipeline, file) {
       const differences = [...(await ofSteps(pipeline, one)), await ofAnswer(pipeline, one)];
       found.push(...differences.filter(Boolean).map((said) => `case ${i}: ${said}`));
     } catch (error) {
-      if (!(error instanceof InferError) || error.code === "manifest_error") throw error;
+      if (!(error instanceof EdgeInferError) || error.code === "manifest_error") throw error;
       found.push(`case ${i}: ${error.message}`);
     }
   }
   if (!found.length) return;
-  throw new InferError(`\`${pipeline.name}\` does not give the answers of its vectors: ${found[0]}`, "execution_error", {
+  throw new EdgeInferError(`\`${pipeline.name}\` does not give the answers of its vectors: ${found[0]}`, "execution_error", {
     hint: "edge-infer verify BUNDLE, or convert it again",
     details: { differences: found },
   });
@@ -63,7 +63,7 @@ export async function prove(pipeline, file) {
 
 /** @param {Uint8Array} file @returns {{labels: string, cases: Case[]}} */
 function read(file) {
-  const wrong = (/** @type {string} */ said) => new InferError(`the pipeline's file does not hold vectors of version ${VERSION}: ${said}`, "manifest_error", { hint: HINT });
+  const wrong = (/** @type {string} */ said) => new EdgeInferError(`the pipeline's file does not hold vectors of version ${VERSION}: ${said}`, "manifest_error", { hint: HINT });
   /** @type {any} */
   let document;
   try {
@@ -143,14 +143,14 @@ export function made({ image, sound, ...more }) {
     return { array: madeSound(rate, whole(sound, "samples", MAX_SAMPLES)), sampling_rate: rate };
   }
   if ("value" in more) return more.value;
-  throw new InferError("a case of the pipeline's vectors is neither an image, a sound nor a value", "manifest_error", { hint: HINT });
+  throw new EdgeInferError("a case of the pipeline's vectors is neither an image, a sound nor a value", "manifest_error", { hint: HINT });
 }
 
 /** @param {any} facts @param {string} name @param {number} most @returns {number} */
 function whole(facts, name, most) {
   const value = facts[name];
   if (Number.isInteger(value) && value >= 1 && value <= most) return value;
-  throw new InferError(`the pipeline's vectors: \`${name}\` is ${JSON.stringify(value)}, expected 1 to ${most}`, "manifest_error", { hint: HINT, details: { field: name } });
+  throw new EdgeInferError(`the pipeline's vectors: \`${name}\` is ${JSON.stringify(value)}, expected 1 to ${most}`, "manifest_error", { hint: HINT, details: { field: name } });
 }
 
 /** @param {number} seed @param {number} width @param {number} height @returns {import("./image/image.js").Image} */

@@ -1,6 +1,6 @@
 /** Documents to pieces of text in the page: plain text, Markdown and HTML. The same pieces as `edge_infer/vectors/documents.py`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {{text: string, metadata: {source: string, part: number, title?: string}}} Piece */
 
@@ -31,18 +31,18 @@ export const ENDINGS = Object.keys(READERS).map((one) => `.${one}`);
  * @param {string | Uint8Array} content Its text, or its bytes in UTF-8.
  * @param {number} [most] The most characters of a piece.
  * @returns {Piece[]}
- * @throws {InferError} `input_error`: it is of another kind, too large or not UTF-8.
+ * @throws {EdgeInferError} `input_error`: it is of another kind, too large or not UTF-8.
  */
 export function readPieces(source, content, most = MAX_CHARACTERS) {
   const read = READERS[/\.([a-z]+)$/i.exec(source)?.[1].toLowerCase() ?? ""];
-  if (!read) throw new InferError(`\`${source}\` is not a document`, "input_error", { hint: `it reads ${ENDINGS.join(", ")}` });
-  if (content.length > MAX_BYTES) throw new InferError(`\`${source}\` has more than ${MAX_BYTES} bytes`, "input_error", { hint: "cut it into parts" });
+  if (!read) throw new EdgeInferError(`\`${source}\` is not a document`, "input_error", { hint: `it reads ${ENDINGS.join(", ")}` });
+  if (content.length > MAX_BYTES) throw new EdgeInferError(`\`${source}\` has more than ${MAX_BYTES} bytes`, "input_error", { hint: "cut it into parts" });
   let text = content;
   if (typeof text !== "string") {
     try {
       text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(text);
     } catch (cause) {
-      throw new InferError(`\`${source}\` is not UTF-8`, "input_error", { hint: "save it as UTF-8", cause });
+      throw new EdgeInferError(`\`${source}\` is not UTF-8`, "input_error", { hint: "save it as UTF-8", cause });
     }
   }
   const plain = text.replaceAll("\r\n", "\n").replaceAll("\r", "\n");

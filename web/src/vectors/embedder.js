@@ -1,6 +1,6 @@
 /** The model that makes vectors of texts in the page: `edge_infer/vectors/embedder.py`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
 import { sizeOf } from "../tensors.js";
 
@@ -9,7 +9,7 @@ import { sizeOf } from "../tensors.js";
  * @param {(url: string, options: {variant?: string}) => Promise<any>} open Opens its pipeline.
  * @param {string} [apiKey]
  * @returns {Promise<import("./own-index.js").Embedder>}
- * @throws {InferError} `input_error`: it gives no vector for a text.
+ * @throws {EdgeInferError} `input_error`: it gives no vector for a text.
  */
 export async function embedderOf(url, open, apiKey) {
   const variant = await floatVariant(url, apiKey);
@@ -45,7 +45,7 @@ async function described(pipeline) {
 function vectorOf({ data, shape }, name) {
   const dims = (shape ?? []).filter((/** @type {number} */ dim) => dim !== 1);
   if (!data || dims.length !== 1 || sizeOf(shape) !== data.length) {
-    throw new InferError(`\`${name}\` does not answer with a vector`, "input_error", { hint: "convert it with the step post.pool" });
+    throw new EdgeInferError(`\`${name}\` does not answer with a vector`, "input_error", { hint: "convert it with the step post.pool" });
   }
   return data;
 }

@@ -1,6 +1,6 @@
 /** Which rows of a segment a filter on metadata lets through: `edge_infer/vectors/columns.py`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 const MISSING = 0xffffffff;
 const OPERATIONS = ["==", "!=", "<", "<=", ">", ">=", "in", "not in"];
@@ -15,13 +15,13 @@ export class Filter {
   /**
    * @param {Where} where
    * @param {string[]} known The names of all columns.
-   * @throws {InferError} `input_error`: a name or an operation is unknown, or a value cannot be compared.
+   * @throws {EdgeInferError} `input_error`: a name or an operation is unknown, or a value cannot be compared.
    */
   constructor(where, known) {
     this.tests = Object.entries(where).map(([name, condition]) => {
       if (!known.includes(name)) {
         const hint = `the entries have ${known.map((one) => `\`${one}\``).join(", ") || "nothing"}`;
-        throw new InferError(`No entry has \`${name}\` in its metadata`, "input_error", { hint, details: { allowed: known } });
+        throw new EdgeInferError(`No entry has \`${name}\` in its metadata`, "input_error", { hint, details: { allowed: known } });
       }
       return { name, test: testOf(name, condition) };
     });
@@ -42,7 +42,7 @@ export class Filter {
       for (let row = 0; row < count; row++) {
         const value = data[row];
         if (passes && value !== MISSING && value >= passes.length) {
-          throw new InferError(`The column \`${name}\` of the index is damaged`, "bundle_error", { hint: "build the index again" });
+          throw new EdgeInferError(`The column \`${name}\` of the index is damaged`, "bundle_error", { hint: "build the index again" });
         }
         const isIn = passes ? value !== MISSING && passes[value] : !Number.isNaN(value) && test(value);
         if (!isIn) mask[row] = 0;
@@ -63,11 +63,11 @@ function testOf(name, condition) {
 /** @param {string} name @param {string} sign @param {Scalar | Scalar[]} wanted @returns {Test} */
 function operation(name, sign, wanted) {
   if (!OPERATIONS.includes(sign)) {
-    throw new InferError(`\`${name}\` is compared by ${JSON.stringify(sign)}`, "input_error", { hint: `use ${OPERATIONS.join(", ")}` });
+    throw new EdgeInferError(`\`${name}\` is compared by ${JSON.stringify(sign)}`, "input_error", { hint: `use ${OPERATIONS.join(", ")}` });
   }
   const several = sign === "in" || sign === "not in" ? wanted : [wanted];
   if (!Array.isArray(several) || !several.every((one) => ["string", "number", "boolean"].includes(typeof one))) {
-    throw new InferError(`\`${name}\` is compared with ${JSON.stringify(wanted)}`, "input_error", { hint: "use a text, a number, or true or false" });
+    throw new EdgeInferError(`\`${name}\` is compared with ${JSON.stringify(wanted)}`, "input_error", { hint: "use a text, a number, or true or false" });
   }
   if (sign === "==" || sign === "in") return (value) => several.includes(value);
   if (sign === "!=" || sign === "not in") return (value) => !several.includes(value);

@@ -1,6 +1,6 @@
 /** One linear layer without an engine, for the smallest of classifiers: the same bits as `edge_infer.MiniModel`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { cosineSimilarity } from "./similarity.js";
 
 const MAX = 2 ** 24;
@@ -12,7 +12,7 @@ export class MiniModel {
   /**
    * @param {number} inputs The numbers that it takes.
    * @param {number} outputs The numbers that it gives.
-   * @throws {InferError} `input_error`: they are no whole numbers from 1 on, or there are more than 2^24 weights.
+   * @throws {EdgeInferError} `input_error`: they are no whole numbers from 1 on, or there are more than 2^24 weights.
    */
   constructor(inputs, outputs) {
     for (const [name, value] of Object.entries({ inputs, outputs })) {
@@ -29,7 +29,7 @@ export class MiniModel {
    * Take the weights, output by output, and behind them the bias of each output where there is one.
    *
    * @param {ArrayLike<number>} weights `inputs * outputs` numbers, or `outputs` more.
-   * @throws {InferError} `input_error`: there are more or fewer, or one is not finite; the old ones stay.
+   * @throws {EdgeInferError} `input_error`: there are more or fewer, or one is not finite; the old ones stay.
    */
   load_weights(weights) {
     const found = floats(weights);
@@ -49,7 +49,7 @@ export class MiniModel {
   /**
    * @param {ArrayLike<number>} values As many numbers as the model takes.
    * @returns {Float32Array} The outputs: each added up in double precision, from the bias over the first to the last input.
-   * @throws {InferError} `input_error`: there are more or fewer, or one is not finite.
+   * @throws {EdgeInferError} `input_error`: there are more or fewer, or one is not finite.
    */
   predict(values) {
     const given = floats(values);
@@ -76,5 +76,5 @@ function floats(values) {
 
 /** @param {string} message @param {string} hint */
 function wrong(message, hint) {
-  return new InferError(message, "input_error", { hint });
+  return new EdgeInferError(message, "input_error", { hint });
 }

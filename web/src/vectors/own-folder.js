@@ -1,6 +1,6 @@
 /** A folder of the origin's private file system for one index; memory where the browser offers none. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /**
  * @typedef {object} OwnFolder
@@ -19,10 +19,10 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 /**
  * @param {string} name
  * @returns {Promise<OwnFolder>}
- * @throws {InferError} `input_error`: it is no name.
+ * @throws {EdgeInferError} `input_error`: it is no name.
  */
 export async function openFolder(name) {
-  if (!NAME.test(name)) throw new InferError(`\`${name}\` is not the name of an index`, "input_error", { hint: "letters, digits, `.`, `_` and `-`" });
+  if (!NAME.test(name)) throw new EdgeInferError(`\`${name}\` is not the name of an index`, "input_error", { hint: "letters, digits, `.`, `_` and `-`" });
   try {
     if (typeof globalThis.navigator?.storage?.getDirectory === "function") return await ofFiles(name);
   } catch {
@@ -73,7 +73,7 @@ async function ofFiles(name) {
           access.close();
         }
       } catch (cause) {
-        throw new InferError(`There is no room for \`${path}\` in the page's storage`, "unsupported", { hint: "remove documents, or free the site's data", cause });
+        throw new EdgeInferError(`There is no room for \`${path}\` in the page's storage`, "unsupported", { hint: "remove documents, or free the site's data", cause });
       }
     },
     async remove(path) {

@@ -3,7 +3,7 @@
  * that `edge_infer.Index` writes, and Python reads them.
  */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";
 import { readPieces } from "./documents.js";
 import { SearchIndex, kernels } from "./search-index.js";
@@ -48,7 +48,7 @@ export class OwnIndex {
    * @param {{renew?: boolean, onRenewed?: (done: number, total: number) => void}} [options] `renew` embeds the pieces of another model anew, and
    *   begins empty where what was kept is damaged; `onRenewed` is told how many pieces are done.
    * @returns {Promise<OwnIndex>}
-   * @throws {InferError} `unsupported`: another model made what was kept. `integrity_error`, `bundle_error`: it is damaged. It stays as it is.
+   * @throws {EdgeInferError} `unsupported`: another model made what was kept. `integrity_error`, `bundle_error`: it is damaged. It stays as it is.
    */
   static async open(folder, embedder, { renew = false, onRenewed } = {}) {
     const { embedding, dimension } = embedder;
@@ -60,15 +60,15 @@ export class OwnIndex {
       try {
         kept = await SearchIndex.read((path) => folder.read(path), embed);
       } catch (error) {
-        if (!(error instanceof InferError)) throw error;
-        if (!renew) throw new InferError(error.message, error.code, { ...error, hint: "ownIndex(name, { model, renew: true }) begins it anew", details: { isKept: true } });
+        if (!(error instanceof EdgeInferError)) throw error;
+        if (!renew) throw new EdgeInferError(error.message, error.code, { ...error, hint: "ownIndex(name, { model, renew: true }) begins it anew", details: { isKept: true } });
         await folder.clear();
       }
       const own = new OwnIndex(folder, embedder, kept ?? fresh());
       if (!kept || isOf(kept.catalogue, embedder)) return own;
       if (!renew) {
         const { name, revision } = kept.catalogue.embedding ?? {};
-        throw new InferError(`what is kept was made by revision ${shortly(revision)} of ${name ?? "another model"}, and this is ${shortly(embedding.revision)} of ${embedding.name}`, "unsupported", {
+        throw new EdgeInferError(`what is kept was made by revision ${shortly(revision)} of ${name ?? "another model"}, and this is ${shortly(embedding.revision)} of ${embedding.name}`, "unsupported", {
           hint: "ownIndex(name, { model, renew: true }) embeds its documents anew",
           details: { isKept: true },
         });
@@ -117,7 +117,7 @@ export class OwnIndex {
    * @param {Iterable<Document>} documents Files, or texts with the name of one.
    * @param {{onProgress?: (done: number, total: number) => void, signal?: AbortSignal}} [options]
    * @returns {Promise<Filled>} What was added stays there where the signal gives up.
-   * @throws {InferError} `input_error`: a document is none; nothing was changed.
+   * @throws {EdgeInferError} `input_error`: a document is none; nothing was changed.
    */
   add(documents, options = {}) {
     return this.#after(() => this.#add([...documents], options));
@@ -146,7 +146,7 @@ export class OwnIndex {
     return new SearchIndex({ ...this.index.catalogue, next_id: 0, segments: [], deleted: null }, [], [], this.index.embed);
   }
 
-  /** Take over what another page changed. @throws {InferError} `unsupported`: it made the index anew by another model. */
+  /** Take over what another page changed. @throws {EdgeInferError} `unsupported`: it made the index anew by another model. */
   async #reread() {
     const bytes = await this.folder.read("index.json");
     if (!bytes) {
@@ -156,7 +156,7 @@ export class OwnIndex {
     if (new TextDecoder().decode(bytes) === documentOf(this.index.catalogue)) return;
     const kept = await SearchIndex.read((path) => this.folder.read(path), this.index.embed);
     if (!kept || !isOf(kept.catalogue, this.embedder)) {
-      throw new InferError("another page made this index anew by another model", "unsupported", { hint: "open it again: ownIndex(name, { model, renew: true })" });
+      throw new EdgeInferError("another page made this index anew by another model", "unsupported", { hint: "open it again: ownIndex(name, { model, renew: true })" });
     }
     this.index = kept;
   }

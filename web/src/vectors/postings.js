@@ -1,6 +1,6 @@
 /** Which words stand in which rows of a segment, and the BM25 scores of a query: the same bits as `edge_infer/vectors/postings.py`. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { wordsOf } from "./words.js";
 
 const [K1, B] = [1.2, 0.75];
@@ -39,7 +39,7 @@ export function scoreWords(segments, text) {
       const [start, end] = spans[place] ?? [0, 0];
       for (let i = start; one && i < end; i++) {
         const [row, count] = [one.rows[i], one.counts[i]];
-        if (row >= one.lengths.length || !mean) throw new InferError("The words of the index are damaged", "bundle_error", { hint: "build it again" });
+        if (row >= one.lengths.length || !mean) throw new EdgeInferError("The words of the index are damaged", "bundle_error", { hint: "build it again" });
         const part = (idf * (count * (K1 + 1))) / (count + K1 * (1 - B + (B * one.lengths[row]) / mean));
         scores[place].set(row, (scores[place].get(row) ?? 0) + part);
       }

@@ -1,6 +1,6 @@
 /** A query, encoded as `edge_infer/vectors/arithmetic.py` says: 8-bit numbers and their scale, and 1-bit codes. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /** @typedef {{floats: Float32Array, codes: Int8Array, factor: number}} Query */
 
@@ -9,19 +9,19 @@ import { InferError } from "../errors.js";
  * @param {number} dimension
  * @param {string} metric
  * @returns {Query}
- * @throws {InferError} `input_error`: it is of another length, has a number that is not finite, or is zero where it needs a direction.
+ * @throws {EdgeInferError} `input_error`: it is of another length, has a number that is not finite, or is zero where it needs a direction.
  */
 export function encodeQuery(vector, dimension, metric) {
   const floats = Float32Array.from(vector);
   if (floats.length !== dimension) {
     const hint = "use the model that the index was built by, or build another index";
-    throw new InferError(`The vector has ${floats.length} numbers, the index takes ${dimension}`, "input_error", { hint, details: { expected: dimension, got: floats.length } });
+    throw new EdgeInferError(`The vector has ${floats.length} numbers, the index takes ${dimension}`, "input_error", { hint, details: { expected: dimension, got: floats.length } });
   }
-  if (!floats.every(Number.isFinite)) throw new InferError("The vector has a number that is not finite in float32", "input_error", { hint: "give numbers" });
+  if (!floats.every(Number.isFinite)) throw new EdgeInferError("The vector has a number that is not finite in float32", "input_error", { hint: "give numbers" });
   if (metric === "cosine") {
     let total = 0;
     for (const value of floats) total += value * value;
-    if (total === 0) throw new InferError("The vector is zero and has no direction", "input_error", { hint: "give another one" });
+    if (total === 0) throw new EdgeInferError("The vector is zero and has no direction", "input_error", { hint: "give another one" });
     const length = Math.sqrt(total);
     for (let i = 0; i < dimension; i++) floats[i] = floats[i] / length;
   }

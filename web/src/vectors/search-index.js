@@ -1,6 +1,6 @@
 /** An index in the page: fetched and checked, and searched by the kernels as Python does, with the same ids and scores. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { downloadBytes } from "../fetch/download.js";
 import { sha256 } from "../fetch/sha256.js";
 import { Filter } from "./filter.js";
@@ -60,7 +60,7 @@ export class SearchIndex {
    * @param {URL | string} url The address of its folder.
    * @param {IndexOptions} [options]
    * @returns {Promise<SearchIndex>}
-   * @throws {InferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names. `fetch_error`.
+   * @throws {EdgeInferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names. `fetch_error`.
    */
   static async open(url, { embed, onProgress, apiKey, signal } = {}) {
     const folder = new URL(`${String(url).replace(/\/$/, "")}/`, globalThis.location?.href);
@@ -74,7 +74,7 @@ export class SearchIndex {
       const got = file.length === entry.size ? await sha256(file) : `${file.length} bytes`;
       if (got === entry.sha256) return file;
       const expected = file.length === entry.size ? entry.sha256 : `${entry.size} bytes`;
-      throw new InferError(`\`${entry.path}\` of ${folder} has ${got}, expected ${expected}`, "integrity_error", { hint: "copy the index again" });
+      throw new EdgeInferError(`\`${entry.path}\` of ${folder} has ${got}, expected ${expected}`, "integrity_error", { hint: "copy the index again" });
     };
     const segments = [];
     for (const entry of catalogue.segments) segments.push(new Segment(await checked(entry), entry, catalogue, module));
@@ -87,18 +87,18 @@ export class SearchIndex {
   /**
    * @param {[string, Uint8Array<ArrayBuffer>][]} files Every file of its folder, by path.
    * @returns {Promise<SearchIndex>}
-   * @throws {InferError} `bundle_error`: a file is wrong, or not the one that it names. `input_error`: they are those of something else.
+   * @throws {EdgeInferError} `bundle_error`: a file is wrong, or not the one that it names. `input_error`: they are those of something else.
    */
   static async ofFiles(files) {
     const known = new Map(files);
     if (known.has("manifest.json") || !known.has("index.json")) {
-      throw new InferError("It is a model, and no index of vectors", "input_error", { hint: "load(url), or pipeline(url)" }); // nothing is wrong with it
+      throw new EdgeInferError("It is a model, and no index of vectors", "input_error", { hint: "load(url), or pipeline(url)" }); // nothing is wrong with it
     }
     try {
       return /** @type {SearchIndex} */ (await SearchIndex.read(async (path) => known.get(path) ?? null));
     } catch (error) {
-      if (!(error instanceof InferError) || error.code !== "integrity_error") throw error;
-      throw new InferError(error.message, "bundle_error", { hint: "publish the index again", cause: error }); // the store's signature is right
+      if (!(error instanceof EdgeInferError) || error.code !== "integrity_error") throw error;
+      throw new EdgeInferError(error.message, "bundle_error", { hint: "publish the index again", cause: error }); // the store's signature is right
     }
   }
 
@@ -108,7 +108,7 @@ export class SearchIndex {
    * @param {(path: string) => Promise<Uint8Array<ArrayBuffer> | null>} read Gives a file of its folder; null where there is none.
    * @param {Embed} [embed]
    * @returns {Promise<SearchIndex | null>} Null where there is no index.
-   * @throws {InferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names.
+   * @throws {EdgeInferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names.
    */
   static async read(read, embed) {
     const [bytes, module] = await Promise.all([read("index.json"), kernels()]);
@@ -117,7 +117,7 @@ export class SearchIndex {
     const checked = async (/** @type {FileEntry} */ { path, sha256: expected }) => {
       const file = await read(path);
       if (file && (await sha256(file)) === expected) return file;
-      throw new InferError(`\`${path}\` of the index is missing or damaged`, "integrity_error", { hint: "add the documents again" });
+      throw new EdgeInferError(`\`${path}\` of the index is missing or damaged`, "integrity_error", { hint: "add the documents again" });
     };
     const segments = [];
     for (const entry of catalogue.segments) segments.push(new Segment(await checked(entry), entry, catalogue, module));
@@ -132,12 +132,12 @@ export class SearchIndex {
    *
    * @param {Uint8Array<ArrayBuffer>} manifest Its `manifest.json`.
    * @returns {Promise<void>}
-   * @throws {InferError} `integrity_error`: it is of other weights.
+   * @throws {EdgeInferError} `integrity_error`: it is of other weights.
    */
   async checkRevision(manifest) {
     const [expected, got] = [this.catalogue.embedding?.revision, await sha256(manifest)];
     if (expected === undefined || expected === got) return;
-    throw new InferError(`The model is not that of the index: revision ${got.slice(0, 12)}, expected ${expected.slice(0, 12)}`, "integrity_error", {
+    throw new EdgeInferError(`The model is not that of the index: revision ${got.slice(0, 12)}, expected ${expected.slice(0, 12)}`, "integrity_error", {
       hint: "use the bundle that the index was built by, or build the index again",
       details: { expected, got },
     });
@@ -155,7 +155,7 @@ export class SearchIndex {
    * @param {string | ArrayLike<number> | Blob | ImageBitmap | {width: number, height: number}} query A text, a vector, or an image where the index is of images.
    * @param {SearchOptions} [options]
    * @returns {Promise<Hit[]>} The nearest first; of two with the same score the lower id first.
-   * @throws {InferError} `input_error`: the query does not fit. `bundle_error`: the index is damaged.
+   * @throws {EdgeInferError} `input_error`: the query does not fit. `bundle_error`: the index is damaged.
    */
   async search(query, options = {}) {
     const { mode = "vectors" } = options;
@@ -167,9 +167,9 @@ export class SearchIndex {
       return this.searchVector((await /** @type {any} */ (this.embed)(query)).data, options);
     }
     if (mode === "words") return this.find({ ...options, text: query });
-    if (isOfImages) throw new InferError("This index is of images", "input_error", { hint: 'search(file), or { mode: "words" } for the names of files' });
+    if (isOfImages) throw new EdgeInferError("This index is of images", "input_error", { hint: 'search(file), or { mode: "words" } for the names of files' });
     if (!this.embed) {
-      throw new InferError("The index was opened without a model for texts", "input_error", { hint: 'openIndex(url, { model: "/models/minilm" })' });
+      throw new EdgeInferError("The index was opened without a model for texts", "input_error", { hint: 'openIndex(url, { model: "/models/minilm" })' });
     }
     const answer = await this.embed((this.catalogue.embedding?.query_prefix ?? "") + query);
     return this.find({ ...options, text: query, vector: answer?.data ?? answer });
@@ -191,10 +191,10 @@ export class SearchIndex {
    * @returns {Hit[]}
    */
   find({ k = 10, where, fullScan = false, mode = "vectors", text, vector = [] }) {
-    if (!Number.isInteger(k) || k < 1 || k > MAX_K) throw new InferError(`\`k\` is ${k}, expected 1 to ${MAX_K}`, "input_error", { hint: "k: 10" });
-    if (!["vectors", "words", "hybrid"].includes(mode)) throw new InferError(`\`mode\` is ${JSON.stringify(mode)}`, "input_error", { hint: "use vectors, words or hybrid" });
-    if (mode !== "vectors" && text === undefined) throw new InferError("A vector has no words to look for", "input_error", { hint: 'mode: "vectors"' });
-    if (mode !== "vectors" && !this.catalogue.words) throw new InferError("The index does not count words", "input_error", { hint: 'mode: "vectors"' });
+    if (!Number.isInteger(k) || k < 1 || k > MAX_K) throw new EdgeInferError(`\`k\` is ${k}, expected 1 to ${MAX_K}`, "input_error", { hint: "k: 10" });
+    if (!["vectors", "words", "hybrid"].includes(mode)) throw new EdgeInferError(`\`mode\` is ${JSON.stringify(mode)}`, "input_error", { hint: "use vectors, words or hybrid" });
+    if (mode !== "vectors" && text === undefined) throw new EdgeInferError("A vector has no words to look for", "input_error", { hint: 'mode: "vectors"' });
+    if (mode !== "vectors" && !this.catalogue.words) throw new EdgeInferError("The index does not count words", "input_error", { hint: 'mode: "vectors"' });
     const masks = this.masks(where);
     if (mode === "words") return this.hits(this.byWords(String(text), masks, k));
     const asked = encodeQuery(vector, this.catalogue.dimension, this.catalogue.metric);
@@ -290,7 +290,7 @@ export async function kernels() {
  * @returns {Catalogue}
  */
 function readCatalogue(bytes, folder) {
-  const wrong = (/** @type {string} */ said) => new InferError(`${folder}index.json ${said}`, "bundle_error", { hint: "build the index again, or update edge-infer" });
+  const wrong = (/** @type {string} */ said) => new EdgeInferError(`${folder}index.json ${said}`, "bundle_error", { hint: "build the index again, or update edge-infer" });
   let document;
   try {
     document = JSON.parse(new TextDecoder().decode(bytes));
@@ -336,6 +336,6 @@ function markDeleted(file, catalogue, segments, alive) {
     }
     if (left) throw new TypeError(`it does not name ${rows} entries`);
   } catch (error) {
-    throw new InferError(`\`${path}\` is damaged: ${error instanceof Error ? error.message : error}`, "bundle_error", { hint: "build the index again" });
+    throw new EdgeInferError(`\`${path}\` is damaged: ${error instanceof Error ? error.message : error}`, "bundle_error", { hint: "build the index again" });
   }
 }

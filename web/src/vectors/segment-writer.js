@@ -18,7 +18,7 @@ const SIZES = { U8: 1, I8: 1, U16: 2, U32: 4, F32: 4, U64: 8, F64: 8 };
  * @param {ArrayLike<number>[]} vectors
  * @param {Entry[]} entries
  * @returns {Uint8Array<ArrayBuffer>}
- * @throws {InferError} `input_error`: a vector does not fit.
+ * @throws {EdgeInferError} `input_error`: a vector does not fit.
  */
 export function writeSegment({ dimension, metric, words }, ids, vectors, entries) {
   const n = ids.length;

@@ -1,6 +1,6 @@
 /** A segment of an index in the memory of the search's kernels: `edge_infer/vectors/segment.py` says what it holds. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 import { codeOf } from "./query.js";
 
 /** @typedef {import("./query.js").Query} Query */
@@ -29,7 +29,7 @@ export class Segment {
    * @param {FileEntry} entry
    * @param {Catalogue} catalogue
    * @param {WebAssembly.Module} module The kernels.
-   * @throws {InferError} `bundle_error`: it is no segment of this index.
+   * @throws {EdgeInferError} `bundle_error`: it is no segment of this index.
    */
   constructor(file, entry, catalogue, module) {
     this.entry = entry;
@@ -84,9 +84,9 @@ export class Segment {
     }
   }
 
-  /** @param {string} said @returns {InferError} */
+  /** @param {string} said @returns {EdgeInferError} */
   wrong(said) {
-    return new InferError(`\`${this.entry.path}\` ${said}`, "bundle_error", { hint: "fetch the index again, or build it again" });
+    return new EdgeInferError(`\`${this.entry.path}\` ${said}`, "bundle_error", { hint: "fetch the index again, or build it again" });
   }
 
   /** @param {string} name @param {Kind} kind @param {number} size Of its elements; -1 for any. */
@@ -124,7 +124,7 @@ export class Segment {
     try {
       if (missing > 0) memory.grow(Math.ceil(missing / PAGE));
     } catch (cause) {
-      throw new InferError(`There is no memory for \`${this.entry.path}\``, "out_of_memory", { hint: "close other tabs, or use a smaller index", cause });
+      throw new EdgeInferError(`There is no memory for \`${this.entry.path}\``, "out_of_memory", { hint: "close other tabs, or use a smaller index", cause });
     }
     return start;
   }

@@ -1,16 +1,16 @@
 /** Two small functions on vectors: how alike two are, and rows of length 1. */
 
-import { InferError } from "../errors.js";
+import { EdgeInferError } from "../errors.js";
 
 /**
  * @param {ArrayLike<number>} first
  * @param {ArrayLike<number>} second As many numbers.
  * @returns {number} The cosine of the angle between them; 0 where one is zero.
- * @throws {InferError} `input_error`: they are of different lengths.
+ * @throws {EdgeInferError} `input_error`: they are of different lengths.
  */
 export function cosineSimilarity(first, second) {
   if (first.length !== second.length) {
-    throw new InferError(`The vectors have ${first.length} and ${second.length} numbers`, "input_error", { hint: "compare vectors of one length" });
+    throw new EdgeInferError(`The vectors have ${first.length} and ${second.length} numbers`, "input_error", { hint: "compare vectors of one length" });
   }
   let [dot, one, other] = [0, 0, 0];
   for (let i = 0; i < first.length; i++) {
@@ -24,12 +24,12 @@ export function cosineSimilarity(first, second) {
 /**
  * @param {ArrayLike<number>[]} vectors Of one length.
  * @returns {number[][]} Vectors of length 1 in the same directions; a zero vector stays zero.
- * @throws {InferError} `input_error`: they are of different lengths.
+ * @throws {EdgeInferError} `input_error`: they are of different lengths.
  */
 export function batchNormalize(vectors) {
   return vectors.map((vector, number) => {
     if (vector.length !== vectors[0].length) {
-      throw new InferError(`Vector ${number} has ${vector.length} numbers, the first has ${vectors[0].length}`, "input_error", { hint: "give vectors of one length" });
+      throw new EdgeInferError(`Vector ${number} has ${vector.length} numbers, the first has ${vectors[0].length}`, "input_error", { hint: "give vectors of one length" });
     }
     let total = 0;
     for (let i = 0; i < vector.length; i++) total += vector[i] * vector[i];

@@ -1,6 +1,6 @@
 /** Read a bundle that is dropped on the page, as a folder or as a zip file: its files, each compared with its hash. */
 
-import { InferError } from "../../src/index.js";
+import { EdgeInferError } from "../../src/index.js";
 import { parseManifest } from "../../src/bundle/manifest.js";
 import { sha256 } from "../../src/fetch/sha256.js";
 
@@ -10,12 +10,12 @@ import { sha256 } from "../../src/fetch/sha256.js";
 const [MAX_BYTES, MAX_FILES] = [2e9, 10_000];
 const [END, ENTRY] = [0x06054b50, 0x02014b50];
 const MANIFEST = "manifest.json";
-const wrong = (/** @type {string} */ message, hint = "copy the bundle again") => new InferError(message, "bundle_error", { hint });
+const wrong = (/** @type {string} */ message, hint = "copy the bundle again") => new EdgeInferError(message, "bundle_error", { hint });
 
 /**
  * @param {FileSystemDirectoryEntry} folder
  * @returns {Promise<Files>}
- * @throws {InferError} `bundle_error`: it is too large, or a file cannot be read.
+ * @throws {EdgeInferError} `bundle_error`: it is too large, or a file cannot be read.
  */
 export async function readFolder(folder) {
   /** @type {Files} */
@@ -54,7 +54,7 @@ function tooLarge(name) {
  *
  * @param {File} file
  * @returns {Promise<Files>} Without the folder that all of them lie in, where there is one.
- * @throws {InferError} `bundle_error`: it is cut short, or says of itself what does not hold.
+ * @throws {EdgeInferError} `bundle_error`: it is cut short, or says of itself what does not hold.
  */
 export async function readZip(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
@@ -82,7 +82,7 @@ export async function readZip(file) {
       files.set(path, await unpacked(bytes.slice(data, data + packed), size, method === 8));
     }
   } catch (error) {
-    if (error instanceof InferError) throw error;
+    if (error instanceof EdgeInferError) throw error;
     throw wrong(`${file.name} is a damaged zip file`);
   }
   const [top] = [...files.keys()].filter((path) => path.endsWith(MANIFEST)).sort((a, b) => a.length - b.length);
@@ -117,7 +117,7 @@ async function unpacked(bytes, size, isPacked) {
  * @param {Files} files Those that it does not list are left out: nothing vouches for them.
  * @param {string} name What was dropped.
  * @returns {Promise<{manifest: any, labels: string[]}>}
- * @throws {InferError} `bundle_error`: there is no manifest, or a file is missing; `manifest_error`: the manifest does not fit;
+ * @throws {EdgeInferError} `bundle_error`: there is no manifest, or a file is missing; `manifest_error`: the manifest does not fit;
  *   `integrity_error`: a file is another than it was.
  */
 export async function checkedManifest(files, name) {
@@ -129,7 +129,7 @@ export async function checkedManifest(files, name) {
   for (const { path, sha256: hash } of manifest.files) {
     const file = files.get(path);
     if (!file) throw wrong(`${name} lacks \`${path}\``);
-    if ((await sha256(file)) !== hash) throw new InferError(`\`${path}\` of ${name} is not the file that the manifest names: its hash is another`, "integrity_error", { hint: "copy the bundle again, or convert it anew" });
+    if ((await sha256(file)) !== hash) throw new EdgeInferError(`\`${path}\` of ${name} is not the file that the manifest names: its hash is another`, "integrity_error", { hint: "copy the bundle again, or convert it anew" });
     listed.add(path);
   }
   for (const path of files.keys()) if (!listed.has(path)) files.delete(path);

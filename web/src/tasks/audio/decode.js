@@ -1,6 +1,6 @@
 /** The step `audio.decode`: a file, bytes or samples to a sound of one channel. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { MAX_SAMPLES, mixed } from "./sound.js";
 import { isWav, readWav } from "./wav.js";
 
@@ -24,12 +24,12 @@ export function prepare({ rate, sampling_rate: given }) {
     const sound = await read(value, item.argument("sampling_rate", given ?? rate));
     const { samples } = sound;
     if (samples.length < 1 || samples.length > MAX_SAMPLES) {
-      throw new InferError(`a sound has ${samples.length} samples, expected 1 to ${MAX_SAMPLES}`, "input_error", {
+      throw new EdgeInferError(`a sound has ${samples.length} samples, expected 1 to ${MAX_SAMPLES}`, "input_error", {
         hint: samples.length ? "cut it into parts" : "record it again: it is empty",
       });
     }
     if (!samples.every(Number.isFinite)) {
-      throw new InferError("a sound holds NaN or infinity", "input_error", { hint: "give samples of -1 to 1" });
+      throw new EdgeInferError("a sound holds NaN or infinity", "input_error", { hint: "give samples of -1 to 1" });
     }
     item.rate = sound.rate;
     return sound;
@@ -46,7 +46,7 @@ async function read(value, rate) {
   if (value !== null && typeof value === "object" && "sampling_rate" in value) {
     const { sampling_rate: own } = value;
     if (!Number.isInteger(own) || own < 1 || own > MAX_RATE) {
-      throw new InferError(`a sound has a sampling rate of ${JSON.stringify(own)}, expected 1 to ${MAX_RATE}`, "input_error", { hint: HINT });
+      throw new EdgeInferError(`a sound has a sampling rate of ${JSON.stringify(own)}, expected 1 to ${MAX_RATE}`, "input_error", { hint: HINT });
     }
     return { samples: samplesOf(value.array ?? value.raw), rate: own };
   }
@@ -66,10 +66,10 @@ export async function fetched(url) {
   try {
     response = await fetch(url);
   } catch (cause) {
-    throw new InferError(`the sound \`${url}\` cannot be fetched`, "fetch_error", { details: { url }, cause });
+    throw new EdgeInferError(`the sound \`${url}\` cannot be fetched`, "fetch_error", { details: { url }, cause });
   }
   if (!response.ok) {
-    throw new InferError(`the sound \`${url}\` answers with status ${response.status}`, "fetch_error", { details: { url, status: response.status } });
+    throw new EdgeInferError(`the sound \`${url}\` answers with status ${response.status}`, "fetch_error", { details: { url, status: response.status } });
   }
   return new Uint8Array(await checked(await response.blob()).arrayBuffer());
 }
@@ -77,22 +77,22 @@ export async function fetched(url) {
 /** @param {Blob} blob */
 function checked(blob) {
   if (blob.size <= MAX_BYTES) return blob;
-  throw new InferError(`the sound has ${blob.size} bytes, expected at most ${MAX_BYTES}`, "input_error", { hint: "cut it into parts" });
+  throw new EdgeInferError(`the sound has ${blob.size} bytes, expected at most ${MAX_BYTES}`, "input_error", { hint: "cut it into parts" });
 }
 
 /** @param {Uint8Array} data @returns {Promise<Sound>} */
 async function decoded(data) {
-  if (!data.length) throw new InferError("the sound is empty: it has 0 bytes", "input_error", { hint: "record it again" });
+  if (!data.length) throw new EdgeInferError("the sound is empty: it has 0 bytes", "input_error", { hint: "record it again" });
   if (isWav(data)) return readWav(data);
   if (typeof OfflineAudioContext === "undefined") {
-    throw new InferError("the sound is not a WAV file", "input_error", { hint: "a page reads others too; a worker and Node do not" });
+    throw new EdgeInferError("the sound is not a WAV file", "input_error", { hint: "a page reads others too; a worker and Node do not" });
   }
   try {
     const context = new OfflineAudioContext(1, 1, DECODED_RATE);
     return ofBuffer(await context.decodeAudioData(data.slice().buffer));
   } catch (cause) {
     const said = cause instanceof Error ? cause.message : String(cause);
-    throw new InferError(`the sound cannot be read: ${said}`, "input_error", { hint: "give a WAV, FLAC, Ogg or MP3 file", cause });
+    throw new EdgeInferError(`the sound cannot be read: ${said}`, "input_error", { hint: "give a WAV, FLAC, Ogg or MP3 file", cause });
   }
 }
 
@@ -102,5 +102,5 @@ function samplesOf(value) {
   if (value instanceof Int16Array) return mixed([value], 1 / 2 ** 15);
   if (value instanceof Int32Array) return mixed([value], 1 / 2 ** 31);
   if (Array.isArray(value) && value.every((one) => typeof one === "number")) return Float32Array.from(value);
-  throw new InferError(`a ${value?.constructor?.name ?? typeof value} is not a sound`, "input_error", { hint: HINT });
+  throw new EdgeInferError(`a ${value?.constructor?.name ?? typeof value} is not a sound`, "input_error", { hint: HINT });
 }

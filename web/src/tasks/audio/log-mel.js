@@ -1,6 +1,6 @@
 /** The step `audio.log_mel`: a sound to the logarithms of its energy in mel bands, frame by frame. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { floats } from "../values.js";
 import { exactSum } from "./exact-sum.js";
 import { RealFourier } from "./fourier.js";
@@ -39,13 +39,13 @@ import { windowOf } from "./window.js";
  *
  * @param {Parameters} parameters
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: a frame is longer than the transform.
+ * @throws {EdgeInferError} `manifest_error`: a frame is longer than the transform.
  */
 export function prepare(parameters) {
   const { fft, hop, mels, power, center, style, axes } = parameters;
   const size = parameters.frame ?? fft;
   if (size > fft) {
-    throw new InferError(`pipeline: \`audio.log_mel\` has frames of ${size} samples and a transform of ${fft}`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`audio.log_mel\` has frames of ${size} samples and a transform of ${fft}`, "manifest_error", {
       hint: `"fft": ${size}`,
       details: { field: "frame" },
     });
@@ -123,7 +123,7 @@ function logarithm(value, { log, floor }) {
 
 /** @param {number} length @param {string} why */
 function tooShort(length, why) {
-  return new InferError(`a sound of ${length} samples is too short: ${why}`, "input_error", {
+  return new EdgeInferError(`a sound of ${length} samples is too short: ${why}`, "input_error", {
     hint: 'add silence, or the step {"step": "audio.fit", "samples": N} before this one',
   });
 }

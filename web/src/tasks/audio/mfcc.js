@@ -1,6 +1,6 @@
 /** The step `audio.mfcc`: the logarithms of mel bands to cepstral coefficients, frame by frame. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { shapeText } from "../../tensors.js";
 import { flat, floats } from "../values.js";
 
@@ -21,7 +21,7 @@ export function prepare({ coefficients, norm }) {
   return (/** @type {Tensor} */ tensor) => {
     const [frames, mels] = tensor.shape;
     if (tensor.shape.length !== 2 || mels < coefficients) {
-      throw new InferError(
+      throw new EdgeInferError(
         `a tensor of shape ${shapeText(tensor.shape)} has no ${coefficients} coefficients, expected [frames, mels]`,
         "input_error",
         { hint: 'put {"step": "audio.log_mel"} before, its `axes` frames_first and its `mels` large enough' },

@@ -1,6 +1,6 @@
 /** The step `audio.micro_features`: a sound to the features that microcontrollers compute. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { floats, packed, roundEven } from "../values.js";
 import { MicroFrontend } from "./micro-frontend.js";
 
@@ -17,12 +17,12 @@ const [STEPS, SPAN] = [256, 666];
  *
  * @param {Settings & {unit: "real" | "int8"}} parameters
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: the bands do not fit the rate.
+ * @throws {EdgeInferError} `manifest_error`: the bands do not fit the rate.
  */
 export function prepare({ unit, ...settings }) {
   const { low_hz: low, high_hz: high, rate, window } = settings;
   if (!(low < high && high <= rate / 2)) {
-    throw new InferError(
+    throw new EdgeInferError(
       `pipeline: \`audio.micro_features\` has bands from ${low} to ${high} Hz, expected them to rise and to end at ${rate / 2} at most`,
       "manifest_error",
       { hint: `"low_hz": 125, "high_hz": ${Math.min(7500, rate / 2)}`, details: { field: "high_hz" } },
@@ -32,7 +32,7 @@ export function prepare({ unit, ...settings }) {
     const samples = Array.from(sound.samples, sampleOf);
     const rows = new MicroFrontend(settings).features(samples);
     if (!rows.length) {
-      throw new InferError(`a sound of ${samples.length} samples is too short: a frame takes ${window}`, "input_error", {
+      throw new EdgeInferError(`a sound of ${samples.length} samples is too short: a frame takes ${window}`, "input_error", {
         hint: 'add silence, or the step {"step": "audio.fit", "samples": N} before this one',
       });
     }

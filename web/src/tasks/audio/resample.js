@@ -1,6 +1,6 @@
 /** The step `audio.resample`: a sound at the samples per second that the model takes. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { MAX_SAMPLES } from "./sound.js";
 
 /** @typedef {import("./sound.js").Sound} Sound */
@@ -26,7 +26,7 @@ export function prepare({ rate, zeros, rolloff }) {
     if (sound.rate === rate) return sound;
     const { length } = sound.samples;
     if (length * rate > MAX_SAMPLES * sound.rate) {
-      throw new InferError(`a sound of ${length} samples at ${sound.rate} per second is too long at ${rate} per second`, "input_error", {
+      throw new EdgeInferError(`a sound of ${length} samples at ${sound.rate} per second is too long at ${rate} per second`, "input_error", {
         hint: "cut it into parts",
       });
     }
@@ -44,7 +44,7 @@ function table(old, rate, zeros, rolloff) {
   const cut = Math.min(1, up / down) * rolloff;
   const half = Math.ceil(zeros / cut);
   if (up * 2 * half > MAX_WEIGHTS) {
-    throw new InferError(`a sound of ${old} samples per second cannot be resampled to ${rate}: it takes ${up * 2 * half} weights`, "input_error", {
+    throw new EdgeInferError(`a sound of ${old} samples per second cannot be resampled to ${rate}: it takes ${up * 2 * half} weights`, "input_error", {
       hint: "record at 8000, 16000, 44100 or 48000 samples per second",
     });
   }

@@ -5,7 +5,7 @@
  * WAVE_FORMAT_EXTENSIBLE (Microsoft, 2001).
  */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { mixed } from "./sound.js";
 
 /** @typedef {import("./sound.js").Sound} Sound */
@@ -30,7 +30,7 @@ export function isWav(data) {
 /**
  * @param {Uint8Array} data
  * @returns {Sound} The samples of a WAV file, its channels mixed to one.
- * @throws {InferError} `input_error`: it is damaged, holds no sound, or is of a kind that is not read here.
+ * @throws {EdgeInferError} `input_error`: it is damaged, holds no sound, or is of a kind that is not read here.
  */
 export function readWav(data) {
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
@@ -76,5 +76,5 @@ function readSound(view, start, end, { encoding, channels, rate, bits }) {
 
 /** @param {string} message */
 function wrong(message) {
-  return new InferError(message, "input_error", { hint: "give a WAV file of 8 to 32-bit PCM or of floats" });
+  return new EdgeInferError(message, "input_error", { hint: "give a WAV file of 8 to 32-bit PCM or of floats" });
 }

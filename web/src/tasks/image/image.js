@@ -1,6 +1,6 @@
 /** An image in memory: 8-bit pixels, rows first, the channels of a pixel side by side. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 
 /**
  * @typedef {object} Image
@@ -18,7 +18,7 @@ const MAX_SIDE = 65_535;
 /** @param {number} width @param {number} height */
 export function checkSize(width, height) {
   if (Number.isInteger(width) && Number.isInteger(height) && width >= 1 && height >= 1 && width * height <= MAX_PIXELS && Math.max(width, height) <= MAX_SIDE) return;
-  throw new InferError(`an image has ${width} x ${height} pixels, expected 1 to ${MAX_PIXELS} in all and sides up to ${MAX_SIDE}`, "input_error", {
+  throw new EdgeInferError(`an image has ${width} x ${height} pixels, expected 1 to ${MAX_PIXELS} in all and sides up to ${MAX_SIDE}`, "input_error", {
     hint: "give a smaller one",
     details: { got: [width, height] },
   });

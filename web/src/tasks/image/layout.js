@@ -1,20 +1,20 @@
 /** Where a model's input has its channels. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { specText } from "../place.js";
 
 /**
  * @param {"auto" | "NCHW" | "NHWC"} layout `auto` for what the input's shape says, which may differ from variant to variant.
  * @param {import("../../tensors.js").TensorSpec} spec
  * @returns {boolean} Whether the channels come before the rows.
- * @throws {InferError} `manifest_error`: the shape does not say.
+ * @throws {EdgeInferError} `manifest_error`: the shape does not say.
  */
 export function isChannelsFirst(layout, spec) {
   if (layout !== "auto") return layout === "NCHW";
   const shape = spec.shape.slice(-3);
   const [first, last] = [0, 2].map((axis) => shape.length === 3 && (shape[axis] === 1 || shape[axis] === 3));
   if (first !== last) return first;
-  throw new InferError(`pipeline: input \`${specText(spec)}\` does not show where its channels are`, "manifest_error", {
+  throw new EdgeInferError(`pipeline: input \`${specText(spec)}\` does not show where its channels are`, "manifest_error", {
     hint: 'give the step "layout": "NCHW"',
   });
 }

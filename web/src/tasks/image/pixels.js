@@ -1,6 +1,6 @@
 /** The pixels of what a page shows or has fetched: files, elements, canvases, bitmaps. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { HEAD_BYTES, sizeInHead } from "./head-size.js";
 import { checkSize } from "./image.js";
 
@@ -15,13 +15,13 @@ const OPTIONS = { imageOrientation: "from-image", colorSpaceConversion: "none", 
 /**
  * @param {any} value
  * @returns {Promise<Image>} Of 1, 3 or 4 channels; the fourth is how opaque a pixel is.
- * @throws {InferError} `input_error`: it is not an image, is broken or too large. `fetch_error`: its address cannot be fetched.
+ * @throws {EdgeInferError} `input_error`: it is not an image, is broken or too large. `fetch_error`: its address cannot be fetched.
  */
 export async function pixelsOf(value) {
   const given = ofArray(value);
   if (given) return given;
   if (typeof createImageBitmap === "undefined" || typeof OffscreenCanvas === "undefined") {
-    throw new InferError("Image files cannot be decoded here", "input_error", { hint: "give pixels: {data, width, height, channels: 3}" });
+    throw new EdgeInferError("Image files cannot be decoded here", "input_error", { hint: "give pixels: {data, width, height, channels: 3}" });
   }
   const source = await sourceOf(value);
   /** @type {ImageBitmap | undefined} */
@@ -35,9 +35,9 @@ export async function pixelsOf(value) {
     checkSize(bitmap.width, bitmap.height);
     return read(bitmap);
   } catch (cause) {
-    if (cause instanceof InferError) throw cause;
+    if (cause instanceof EdgeInferError) throw cause;
     const said = cause instanceof Error ? cause.message : String(cause);
-    throw new InferError(`the image cannot be read: ${said}`, "input_error", {
+    throw new EdgeInferError(`the image cannot be read: ${said}`, "input_error", {
       hint: "give a JPEG, PNG, WebP or GIF file that is whole, or an element whose picture has loaded and is of this site",
       cause,
     });
@@ -53,7 +53,7 @@ function ofArray(value) {
   checkSize(width, height);
   const depth = channels ?? data.length / (width * height);
   if (![1, 3, 4].includes(depth) || data.length !== width * height * depth) {
-    throw new InferError(`an image of ${width} x ${height} pixels has ${data.length} bytes and ${depth} channels`, "input_error", {
+    throw new EdgeInferError(`an image of ${width} x ${height} pixels has ${data.length} bytes and ${depth} channels`, "input_error", {
       hint: "give width * height * channels bytes of 1, 3 or 4 channels",
     });
   }
@@ -68,10 +68,10 @@ async function sourceOf(value) {
   const width = value?.naturalWidth ?? value?.videoWidth ?? value?.displayWidth ?? value?.width;
   const height = value?.naturalHeight ?? value?.videoHeight ?? value?.displayHeight ?? value?.height;
   if (typeof width !== "number" || typeof height !== "number") {
-    throw new InferError(`a ${value?.constructor?.name ?? typeof value} is not an image`, "input_error", { hint: HINT });
+    throw new EdgeInferError(`a ${value?.constructor?.name ?? typeof value} is not an image`, "input_error", { hint: HINT });
   }
   if (width === 0 || height === 0) {
-    throw new InferError("the picture of the element has not loaded yet", "input_error", { hint: "await image.decode(), or wait for the video's `loadeddata`" });
+    throw new EdgeInferError("the picture of the element has not loaded yet", "input_error", { hint: "await image.decode(), or wait for the video's `loadeddata`" });
   }
   checkSize(width, height);
   return value;
@@ -88,10 +88,10 @@ export async function fetched(url) {
       return checkedBytes(await response.blob());
     }
   } catch (cause) {
-    if (cause instanceof InferError) throw cause;
-    throw new InferError(`the image \`${url}\` cannot be fetched`, "fetch_error", { details: { url }, cause });
+    if (cause instanceof EdgeInferError) throw cause;
+    throw new EdgeInferError(`the image \`${url}\` cannot be fetched`, "fetch_error", { details: { url }, cause });
   }
-  throw new InferError(`the image \`${url}\` answers with status ${response.status}`, "fetch_error", { details: { url, status: response.status } });
+  throw new EdgeInferError(`the image \`${url}\` answers with status ${response.status}`, "fetch_error", { details: { url, status: response.status } });
 }
 
 /** @param {Blob} blob */
@@ -102,14 +102,14 @@ function checkedBytes(blob) {
 
 /** @param {string} bytes */
 function tooLarge(bytes) {
-  return new InferError(`the image has ${bytes} bytes, expected at most ${MAX_BYTES}`, "input_error", { hint: "give a smaller one" });
+  return new EdgeInferError(`the image has ${bytes} bytes, expected at most ${MAX_BYTES}`, "input_error", { hint: "give a smaller one" });
 }
 
 /** @param {ImageBitmap} bitmap @returns {Image} */
 function read(bitmap) {
   const { width, height } = bitmap;
   const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
-  if (!context) throw new InferError("this page can make no canvas to read pixels from", "input_error");
+  if (!context) throw new EdgeInferError("this page can make no canvas to read pixels from", "input_error");
   context.drawImage(bitmap, 0, 0);
   const { data } = context.getImageData(0, 0, width, height);
   const image = { data, width, height, channels: 4 };

@@ -1,6 +1,6 @@
 /** The step `image.rescale_normalize`: levels of 0 to 255 to the numbers that a model takes. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { specText } from "../place.js";
 import { floats, packed } from "../values.js";
 import { shown } from "../words.js";
@@ -15,18 +15,18 @@ import { isChannelsFirst, laidOut, shapeOf } from "./layout.js";
  * @param {{scale: number, mean: number[], std: number[], layout: "auto" | "NCHW" | "NHWC"}} parameters
  * @param {import("../place.js").Place} place
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: the input is not float32 or float16; a `std` is 0; or `mean` and `std` differ in length.
+ * @throws {EdgeInferError} `manifest_error`: the input is not float32 or float16; a `std` is 0; or `mean` and `std` differ in length.
  */
 export function prepare({ scale, mean, std, layout }, place) {
   const spec = place.spec();
   if (spec.dtype !== "float32" && spec.dtype !== "float16") {
-    throw new InferError(`pipeline: \`image.rescale_normalize\` makes floats, and input \`${specText(spec)}\` is not`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`image.rescale_normalize\` makes floats, and input \`${specText(spec)}\` is not`, "manifest_error", {
       hint: "image.to_tensor gives a model the levels themselves, tensor.quantize behind this step its own steps",
     });
   }
   if (mean.length !== std.length || mean.length === 0 || std.includes(0)) {
     const given = `the \`mean\` ${shown(mean)} and the \`std\` ${shown(std)}`;
-    throw new InferError(
+    throw new EdgeInferError(
       `pipeline: \`image.rescale_normalize\` has ${given}, expected a number for each channel in both, and no \`std\` 0`,
       "manifest_error",
       { hint: '"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]', details: { field: "std" } },

@@ -1,6 +1,6 @@
 /** The step `image.resize`: an image in another size, as Pillow resizes it. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { roundEven } from "../values.js";
 import { listed } from "../words.js";
 import { resized } from "./resampling.js";
@@ -18,18 +18,18 @@ const MAX_SIDE = 16_384;
  * @param {{width: number | null, height: number | null, shortest: number | null, longest: number | null, multiple: number | null,
  *   filter: string, order: string}} parameters
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: the size is not given in one of these ways.
+ * @throws {EdgeInferError} `manifest_error`: the size is not given in one of these ways.
  */
 export function prepare({ width, height, shortest, longest, multiple, filter, order }) {
   const isExact = width !== null && height !== null;
   if (isExact === (shortest !== null || longest !== null) || (width === null) !== (height === null)) {
     const given = listed(Object.entries({ width, height, shortest, longest }).flatMap(([name, value]) => (value === null ? [] : [name])));
-    throw new InferError(`pipeline: \`image.resize\` is given ${given}, expected \`width\` and \`height\`, or \`shortest\` and/or \`longest\``, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`image.resize\` is given ${given}, expected \`width\` and \`height\`, or \`shortest\` and/or \`longest\``, "manifest_error", {
       hint: '{"step": "image.resize", "width": 224, "height": 224}',
     });
   }
   if (multiple !== null && !isExact) {
-    throw new InferError("pipeline: `image.resize` has `multiple` without `width` and `height`, expected all three or no `multiple`", "manifest_error", {
+    throw new EdgeInferError("pipeline: `image.resize` has `multiple` without `width` and `height`, expected all three or no `multiple`", "manifest_error", {
       hint: `"width": 384, "height": 384, "multiple": ${multiple}`,
       details: { field: "multiple" },
     });
@@ -38,7 +38,7 @@ export function prepare({ width, height, shortest, longest, multiple, filter, or
     const exact = isExact && multiple !== null ? multiples(image, width, height, multiple) : [width ?? 0, height ?? 0];
     const to = isExact ? exact : proportional(image.width, image.height, shortest, longest);
     if (Math.max(...to) > MAX_SIDE) {
-      throw new InferError(`an image of ${image.width} x ${image.height} pixels would be resized to ${to[0]} x ${to[1]}`, "input_error", {
+      throw new EdgeInferError(`an image of ${image.width} x ${image.height} pixels would be resized to ${to[0]} x ${to[1]}`, "input_error", {
         hint: `give one of less extreme proportions: no side may get longer than ${MAX_SIDE}`,
       });
     }

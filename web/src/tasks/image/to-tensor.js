@@ -1,6 +1,6 @@
 /** The step `image.to_tensor`: the levels 0 to 255 themselves, for models that normalise in their first layer. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { specText } from "../place.js";
 import { isChannelsFirst, laidOut, shapeOf } from "./layout.js";
 
@@ -12,13 +12,13 @@ import { isChannelsFirst, laidOut, shapeOf } from "./layout.js";
  * @param {{layout: "auto" | "NCHW" | "NHWC"}} parameters
  * @param {import("../place.js").Place} place
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: the input is of a type that levels do not fit.
+ * @throws {EdgeInferError} `manifest_error`: the input is of a type that levels do not fit.
  */
 export function prepare({ layout }, place) {
   const spec = place.spec();
   const array = { uint8: Uint8Array, int8: Int8Array, float32: Float32Array }[/** @type {string} */ (spec.dtype)];
   if (!array) {
-    throw new InferError(`pipeline: \`image.to_tensor\` makes uint8, int8 or float32, and input \`${specText(spec)}\` is not`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`image.to_tensor\` makes uint8, int8 or float32, and input \`${specText(spec)}\` is not`, "manifest_error", {
       hint: "image.rescale_normalize makes float16, tensor.quantize behind it int16",
     });
   }

@@ -1,6 +1,6 @@
 /** Answers to the newest picture of a camera or a video. The same as `edge_infer.tasks.live.camera`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 
 /** A track that the page itself stops has no event: it is looked at so often. */
 const LOOK_MS = 250;
@@ -11,7 +11,7 @@ const LOOK_MS = 250;
  * @param {(picture: HTMLVideoElement) => Promise<any>} answer
  * @param {HTMLVideoElement | MediaStream | null | undefined} source Nothing for the camera, which is asked for and turned off at the end.
  * @returns {AsyncGenerator<any>} It ends with the video.
- * @throws {InferError} `unsupported`: there is no camera, or the page may not have it. `input_error`: the source has no pictures.
+ * @throws {EdgeInferError} `unsupported`: there is no camera, or the page may not have it. `input_error`: the source has no pictures.
  */
 export async function* watch(answer, source) {
   if (typeof HTMLVideoElement !== "undefined" && source instanceof HTMLVideoElement) {
@@ -20,7 +20,7 @@ export async function* watch(answer, source) {
   }
   const stream = source ?? (await asked());
   if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream) || !stream.getVideoTracks().length) {
-    throw new InferError("there is nothing to watch", "input_error", { hint: "give a <video>, a MediaStream with pictures, or nothing for the camera" });
+    throw new EdgeInferError("there is nothing to watch", "input_error", { hint: "give a <video>, a MediaStream with pictures, or nothing for the camera" });
   }
   const video = Object.assign(document.createElement("video"), { muted: true, playsInline: true });
   video.srcObject = stream;
@@ -55,20 +55,20 @@ async function shown(video) {
   }
 }
 
-/** @returns {InferError} */
+/** @returns {EdgeInferError} */
 function unplayable() {
-  return new InferError("the video cannot be shown", "input_error", { hint: "give one that the browser plays" });
+  return new EdgeInferError("the video cannot be shown", "input_error", { hint: "give one that the browser plays" });
 }
 
 /** @returns {Promise<MediaStream>} */
 async function asked() {
   if (!globalThis.navigator?.mediaDevices) {
-    throw new InferError("this page has no camera", "unsupported", { hint: "open it by https or at localhost, or give a <video>" });
+    throw new EdgeInferError("this page has no camera", "unsupported", { hint: "open it by https or at localhost, or give a <video>" });
   }
   try {
     return await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
   } catch (error) {
     const said = error instanceof Error ? error.message : String(error);
-    throw new InferError(`the browser did not give the camera: ${said}`, "unsupported", { hint: "allow it by the icon beside the address" });
+    throw new EdgeInferError(`the browser did not give the camera: ${said}`, "unsupported", { hint: "allow it by the icon beside the address" });
   }
 }

@@ -1,6 +1,6 @@
 /** Answers to live sound, piece by piece. The same as `edge_infer.tasks.live.listening`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { chainsOf } from "../definition.js";
 import { Item } from "../item.js";
 import { SpeechDetector } from "../post/speech-segments.js";
@@ -25,7 +25,7 @@ import { microphone } from "./microphone.js";
  * @param {any} source A `MediaStream`, an iterable of samples at the model's rate, or nothing for the microphone.
  * @param {Record<string, any>} args
  * @returns {AsyncGenerator<any>}
- * @throws {InferError} `unsupported`: the steps do not say how long a frame or a window is, or there is no microphone.
+ * @throws {EdgeInferError} `unsupported`: the steps do not say how long a frame or a window is, or there is no microphone.
  */
 export async function* listen(pipeline, source, args) {
   const steps = chainsOf(pipeline.definition).flat();
@@ -34,7 +34,7 @@ export async function* listen(pipeline, source, args) {
   const frame = of("audio.frame", "samples");
   const block = frame ?? of("audio.fit", "samples");
   if (block === undefined) {
-    throw new InferError(`${pipeline.definition.task} cannot listen: its steps have neither audio.frame nor audio.fit`, "unsupported", {
+    throw new EdgeInferError(`${pipeline.definition.task} cannot listen: its steps have neither audio.frame nor audio.fit`, "unsupported", {
       hint: 'add {"step": "audio.fit", "samples": 16000} to the definition',
     });
   }
@@ -53,11 +53,11 @@ export async function* listen(pipeline, source, args) {
 /** @param {any} source @returns {AsyncGenerator<Piece>} */
 async function* given(source) {
   if (typeof source?.[Symbol.iterator] !== "function" && typeof source?.[Symbol.asyncIterator] !== "function") {
-    throw new InferError("there is nothing to listen to", "input_error", { hint: "give a MediaStream, blocks of samples, or nothing for the microphone" });
+    throw new EdgeInferError("there is nothing to listen to", "input_error", { hint: "give a MediaStream, blocks of samples, or nothing for the microphone" });
   }
   for await (const samples of source) {
     if (!ArrayBuffer.isView(samples) && !Array.isArray(samples)) {
-      throw new InferError("a block of sound is not a list of samples", "input_error", { hint: "give Float32Arrays at the model's rate" });
+      throw new EdgeInferError("a block of sound is not a list of samples", "input_error", { hint: "give Float32Arrays at the model's rate" });
     }
     yield { samples: Float32Array.from(/** @type {any} */ (samples)), lost: 0 };
   }

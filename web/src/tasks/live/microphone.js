@@ -1,6 +1,6 @@
 /** The sound of a microphone or a `MediaStream`, through an AudioWorklet into a ring: what is not taken in time is dropped. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 
 /** The program of the worklet: it hands each quantum of the first channel over. A text, so that a page needs no further file. */
 const WORKLET = `registerProcessor("edge-infer-sound", class extends AudioWorkletProcessor {
@@ -57,15 +57,15 @@ export class Ring {
  * @param {number} rate The samples per second that are wanted: the browser converts.
  * @param {number} capacity The most samples that wait.
  * @returns {AsyncGenerator<{samples: Float32Array, lost: number}>} It ends with the stream's sound.
- * @throws {InferError} `unsupported`: there is no microphone, or the page may not have it.
+ * @throws {EdgeInferError} `unsupported`: there is no microphone, or the page may not have it.
  */
 export async function* microphone(given, rate, capacity) {
   if (typeof AudioContext === "undefined" || (!given && !navigator.mediaDevices)) {
-    throw new InferError("this page has no microphone", "unsupported", { hint: "open it by https or at localhost, or give blocks of samples" });
+    throw new EdgeInferError("this page has no microphone", "unsupported", { hint: "open it by https or at localhost, or give blocks of samples" });
   }
   const stream = given ?? (await asked());
   const [track] = stream.getAudioTracks();
-  if (!track) throw new InferError("the MediaStream has no sound", "input_error", { hint: "getUserMedia({ audio: true })" });
+  if (!track) throw new EdgeInferError("the MediaStream has no sound", "input_error", { hint: "getUserMedia({ audio: true })" });
   /** @type {AudioContext | null} */
   let context = null;
   const module = URL.createObjectURL(new Blob([WORKLET], { type: "text/javascript" }));
@@ -108,6 +108,6 @@ async function asked() {
     return await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1, echoCancellation: false, noiseSuppression: false } });
   } catch (error) {
     const said = error instanceof Error ? error.message : String(error);
-    throw new InferError(`the browser did not give the microphone: ${said}`, "unsupported", { hint: "allow it by the icon beside the address" });
+    throw new EdgeInferError(`the browser did not give the microphone: ${said}`, "unsupported", { hint: "allow it by the icon beside the address" });
   }
 }

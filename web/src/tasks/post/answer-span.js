@@ -1,6 +1,6 @@
 /** The step `post.answer_span`: the part of a text that answers a question. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { contextTokens } from "../text/windows.js";
 import { flat } from "../values.js";
 
@@ -21,13 +21,13 @@ export function prepare(parameters, place) {
   return (/** @type {Record<string, Tensor>} */ outputs, item) => {
     const { encoding, pair } = item;
     if (!encoding?.offsets) {
-      throw new InferError("pipeline: `post.answer_span` needs the places of tokens", "manifest_error", {
+      throw new EdgeInferError("pipeline: `post.answer_span` needs the places of tokens", "manifest_error", {
         hint: 'give the step text.tokenize "offsets": true',
       });
     }
     const { offsets } = encoding;
     const hint = '{question: "...", context: "..."}';
-    if (pair === null) throw new InferError("a question was given without its context", "input_error", { hint });
+    if (pair === null) throw new EdgeInferError("a question was given without its context", "input_error", { hint });
     const tokens = contextTokens(encoding.typeIds, encoding.specialTokensMask);
     const [start, end] = [starts, ends].map((name) => likely(flat(outputs[name]), tokens, encoding.specialTokensMask));
     const longest = item.argument("max_answer_len", parameters.max_answer_len);
@@ -42,7 +42,7 @@ export function prepare(parameters, place) {
       const [begin, stop] = [offsets[first][0], offsets[last][1]];
       return { score, start: begin, end: stop, answer: pair.slice(begin, stop) };
     });
-    if (answers.length === 0) throw new InferError("the context holds no text", "input_error", { hint });
+    if (answers.length === 0) throw new EdgeInferError("the context holds no text", "input_error", { hint });
     return count === 1 ? answers[0] : answers;
   };
 }

@@ -3,7 +3,7 @@
  * threshold, in pixels of the model's input. The scores are compared as the model gives them.
  */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { shapeText } from "../../tensors.js";
 import { best, flat, part } from "../values.js";
 import { corners } from "./detection.js";
@@ -61,12 +61,12 @@ export class Detector {
    * @param {string} what
    * @param {number} rank
    * @returns {[ArrayLike<number>, number[]]} The numbers of an output, and its shape.
-   * @throws {InferError} `execution_error`: it has another rank than the format says.
+   * @throws {EdgeInferError} `execution_error`: it has another rank than the format says.
    */
   shaped(what, rank) {
     const tensor = this.outputs[what];
     if (tensor.shape.length === rank) return [flat(tensor), tensor.shape];
-    throw new InferError(`an output of the detector has shape ${shapeText(tensor.shape)}, expected ${rank} dimensions`, "execution_error", {
+    throw new EdgeInferError(`an output of the detector has shape ${shapeText(tensor.shape)}, expected ${rank} dimensions`, "execution_error", {
       hint: "choose another `format` for the step post.boxes",
     });
   }
@@ -207,7 +207,7 @@ function ssd(detector) {
   const { anchors: given, variances, order, exponential, points: marks } = detector.parameters;
   const anchors = given ?? [];
   if (anchors.length !== 4 * count) {
-    throw new InferError(`the detector gives ${count} boxes, and the definition has ${Math.floor(anchors.length / 4)} anchors`, "execution_error", {
+    throw new EdgeInferError(`the detector gives ${count} boxes, and the definition has ${Math.floor(anchors.length / 4)} anchors`, "execution_error", {
       hint: '"anchors": four numbers for each box',
     });
   }

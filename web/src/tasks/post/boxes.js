@@ -1,6 +1,6 @@
 /** The step `post.boxes`: what a detector gives, in the many forms they have, to detections. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { didYouMean, listed } from "../words.js";
 import { Detector, FORMATS, classesOf } from "./box-formats.js";
 
@@ -12,7 +12,7 @@ import { Detector, FORMATS, classesOf } from "./box-formats.js";
  * @param {import("./box-formats.js").Parameters} parameters
  * @param {import("../place.js").Place} place
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: an output that the format needs is not named, or the model has none of this name.
+ * @throws {EdgeInferError} `manifest_error`: an output that the format needs is not named, or the model has none of this name.
  */
 export function prepare(parameters, place) {
   const { decode, needs = [], byStride = [] } = FORMATS[parameters.format];
@@ -21,14 +21,14 @@ export function prepare(parameters, place) {
   const known = [...needs, ...byStride];
   const unknown = Object.keys(names).find((what) => !known.includes(what));
   if (unknown !== undefined) {
-    throw new InferError(`pipeline: \`post.boxes\` of the format \`${parameters.format}\` reads no \`${unknown}\`, expected ${listed(known)}`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`post.boxes\` of the format \`${parameters.format}\` reads no \`${unknown}\`, expected ${listed(known)}`, "manifest_error", {
       hint: didYouMean(unknown, known) || `leave "${unknown}" out of "tensors"`,
       details: { field: unknown },
     });
   }
   for (const what of needs) {
     if (!(what in names) && needs.length > 1) {
-      throw new InferError(`pipeline: \`post.boxes\` does not say which output is \`${what}\``, "manifest_error", {
+      throw new EdgeInferError(`pipeline: \`post.boxes\` does not say which output is \`${what}\``, "manifest_error", {
         hint: `"tensors": {"${what}": "${place.outputs.keys().next().value ?? "NAME"}"}`,
       });
     }

@@ -1,6 +1,6 @@
 /** The step `post.ctc`: speech to text, the best token of each frame, repeated ones and blanks left out. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { rows } from "../values.js";
 import { didYouMean } from "../words.js";
 import { reader } from "./outputs.js";
@@ -18,7 +18,7 @@ export async function prepare({ tensor, file, blank, delimiter, special, lowers 
   const read = reader(tensor, place, "post.ctc");
   const tokens = readTokens(await place.read(file), file);
   if (!tokens.includes(blank)) {
-    throw new InferError(`\`${file}\` has no token \`${blank}\`, expected the one that the model gives between letters`, "manifest_error", {
+    throw new EdgeInferError(`\`${file}\` has no token \`${blank}\`, expected the one that the model gives between letters`, "manifest_error", {
       hint: didYouMean(blank, tokens) || '"blank": "TOKEN"',
       details: { field: "blank" },
     });
@@ -29,7 +29,7 @@ export async function prepare({ tensor, file, blank, delimiter, special, lowers 
     let before = -1;
     for (const row of rows(read(value))) {
       if (row.length > tokens.length) {
-        throw new InferError(`the model has ${row.length} tokens, and \`${file}\` ${tokens.length}`, "input_error", { hint: HINT });
+        throw new EdgeInferError(`the model has ${row.length} tokens, and \`${file}\` ${tokens.length}`, "input_error", { hint: HINT });
       }
       let best = 0;
       for (let index = 1; index < row.length; index += 1) if (row[index] > row[best]) best = index;
@@ -53,7 +53,7 @@ function readTokens(data, name) {
   try {
     values = JSON.parse(new TextDecoder().decode(data));
   } catch (error) {
-    throw new InferError(`\`${name}\` is not JSON: ${error}`, "manifest_error", { hint: HINT });
+    throw new EdgeInferError(`\`${name}\` is not JSON: ${error}`, "manifest_error", { hint: HINT });
   }
   const isObject = values !== null && typeof values === "object" && !Array.isArray(values);
   const pairs = isObject ? /** @type {[string, unknown][]} */ (Object.entries(values)) : [];
@@ -63,7 +63,7 @@ function readTokens(data, name) {
     if (typeof number === "number" && Number.isInteger(number) && number >= 0 && number < pairs.length) tokens[number] = token;
   }
   if (pairs.length === 0 || Object.keys(tokens).length !== pairs.length) {
-    throw new InferError(`\`${name}\` is not a vocabulary: an object with a number for each token, from 0 on`, "manifest_error", { hint: HINT });
+    throw new EdgeInferError(`\`${name}\` is not a vocabulary: an object with a number for each token, from 0 on`, "manifest_error", { hint: HINT });
   }
   return tokens;
 }

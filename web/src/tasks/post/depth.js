@@ -1,6 +1,6 @@
 /** The step `post.depth`: a map of depths in the size of the image, and a picture of it. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { shapeText } from "../../tensors.js";
 import { flat, floats } from "../values.js";
 import { resizedMap } from "./cubic.js";
@@ -25,14 +25,14 @@ export function prepare({ tensor: name }, place) {
     const tensor = read(value);
     const sizes = tensor.shape.length > 2 ? tensor.shape.filter((size) => size !== 1) : tensor.shape;
     if (sizes.length !== 2) {
-      throw new InferError(`the output has shape ${shapeText(tensor.shape)}, expected [height, width]`, "execution_error", {
+      throw new EdgeInferError(`the output has shape ${shapeText(tensor.shape)}, expected [height, width]`, "execution_error", {
         hint: "name the output that holds depths: `tensor`",
       });
     }
     const [mapHeight, mapWidth] = sizes;
     const { width, height } = item;
     if (width * height > MAX_PIXELS) {
-      throw new InferError(`a map of ${width} x ${height} depths has more than ${MAX_PIXELS} pixels`, "input_error", {
+      throw new EdgeInferError(`a map of ${width} x ${height} depths has more than ${MAX_PIXELS} pixels`, "input_error", {
         hint: "give a smaller image",
       });
     }

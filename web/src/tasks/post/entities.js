@@ -1,6 +1,6 @@
 /** The step `post.entities`: a class for each token to the names, places and so on in the text. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { best, rows } from "../values.js";
 import { reader } from "./outputs.js";
 
@@ -20,7 +20,7 @@ export function prepare({ tensor, aggregation_strategy, ignore }, place) {
   return (value, item) => {
     const { encoding } = item;
     if (!encoding?.offsets) {
-      throw new InferError("pipeline: `post.entities` needs the places of tokens", "manifest_error", {
+      throw new EdgeInferError("pipeline: `post.entities` needs the places of tokens", "manifest_error", {
         hint: 'give the step text.tokenize "offsets": true',
       });
     }

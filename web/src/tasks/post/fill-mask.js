@@ -1,6 +1,6 @@
 /** The step `post.fill_mask`: the tokens that fit best in the place of `[MASK]`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { Tokenizer } from "../text/tokenizer.js";
 import { byScore, rows } from "../values.js";
 import { reader } from "./outputs.js";
@@ -20,7 +20,7 @@ export async function prepare({ tensor, file, mask, top_k }, place) {
   return (value, item) => {
     const ids = item.encoding?.ids ?? [];
     const places = ids.flatMap((number, index) => (number === maskId ? [index] : []));
-    if (places.length === 0) throw new InferError(`the text has no \`${mask}\``, "input_error", { hint: `Paris is the ${mask} of France.` });
+    if (places.length === 0) throw new EdgeInferError(`the text has no \`${mask}\``, "input_error", { hint: `Paris is the ${mask} of France.` });
     const table = rows(read(value));
     const count = item.argument("top_k", top_k);
     const answers = places.map((index) => {

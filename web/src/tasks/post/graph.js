@@ -1,6 +1,6 @@
 /** The step `post.graph`: the model's outputs through a small ONNX model of the bundle, for what no other step says. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { openGraph, runGraph } from "../graph.js";
 import { listed } from "../words.js";
 
@@ -13,7 +13,7 @@ import { listed } from "../words.js";
  * @param {{file: string}} parameters
  * @param {import("../place.js").Place} place
  * @returns {Promise<import("../item.js").Apply>}
- * @throws {InferError} `manifest_error`: the graph takes what the model does not give, or cannot be loaded.
+ * @throws {EdgeInferError} `manifest_error`: the graph takes what the model does not give, or cannot be loaded.
  */
 export async function prepare({ file }, place) {
   const graph = await openGraph(place, file);
@@ -22,7 +22,7 @@ export async function prepare({ file }, place) {
   if (missing.length) {
     await graph.dispose();
     const given = listed([...place.outputs.keys()]);
-    throw new InferError(`pipeline: the graph \`${file}\` takes ${listed(missing)}, and the model gives ${given}`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: the graph \`${file}\` takes ${listed(missing)}, and the model gives ${given}`, "manifest_error", {
       hint: "name the graph's inputs as the model's outputs",
       details: { field: missing[0] },
     });

@@ -1,6 +1,6 @@
 /** The step `post.image`: an image that a model gives, as pixels. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { shapeText } from "../../tensors.js";
 import { flat, roundEven } from "../values.js";
 import { reader } from "./outputs.js";
@@ -23,7 +23,7 @@ export function prepare({ tensor: name, layout, scale, offset }, place) {
     const shape = own.length !== 2 ? own : isFirst ? [1, ...own] : [...own, 1];
     const channels = shape.length === 3 ? shape[isFirst ? 0 : 2] : 0;
     if (channels !== 1 && channels !== 3) {
-      throw new InferError(`the output has shape ${shapeText(own)}, expected an image of 1 or 3 channels as \`${layout}\``, "execution_error", {
+      throw new EdgeInferError(`the output has shape ${shapeText(own)}, expected an image of 1 or 3 channels as \`${layout}\``, "execution_error", {
         hint: "choose another `layout`, or name the output that holds the image: `tensor`",
       });
     }

@@ -1,6 +1,6 @@
 /** The step `post.label`: the class that a model itself chooses, without a score: `[{label}]`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { flat } from "../values.js";
 import { reader } from "./outputs.js";
 
@@ -16,6 +16,6 @@ export function prepare({ tensor: name }, place) {
   return (value) => {
     const found = flat(read(value));
     if (found.length === 1) return [{ label: String(found[0]) }];
-    throw new InferError(`the model gives ${found.length} classes, expected 1`, "input_error", { hint: '{"step": "post.top_k"}' });
+    throw new EdgeInferError(`the model gives ${found.length} classes, expected 1`, "input_error", { hint: '{"step": "post.top_k"}' });
   };
 }

@@ -1,6 +1,6 @@
 /** The step `post.mask`: a class for each pixel to a mask for each class, in the size of the image. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { shapeText } from "../../tensors.js";
 import { cropped } from "../image/image.js";
 import { resized } from "../image/resampling.js";
@@ -32,7 +32,7 @@ export function prepare({ tensor: name, layout }, place) {
     const tensor = read(value);
     const [numbers, { shape }] = [flat(tensor), tensor];
     if (shape.length !== (layout === "labels" ? 2 : 3)) {
-      throw new InferError(`the output has shape ${shapeText(shape)}, which is not that of \`${layout}\``, "execution_error", {
+      throw new EdgeInferError(`the output has shape ${shapeText(shape)}, which is not that of \`${layout}\``, "execution_error", {
         hint: "choose another `layout`",
       });
     }
@@ -44,7 +44,7 @@ export function prepare({ tensor: name, layout }, place) {
     const labels = isScores ? bestOf(map, partOf(width, height, item), item.width, item.height) : numbers;
     const found = [...new Set(Array.from(labels, Math.trunc))].sort((one, other) => one - other);
     if (found.length * item.width * item.height > MAX_PIXELS) {
-      throw new InferError(`${found.length} masks of ${item.width} x ${item.height} pixels are more than ${MAX_PIXELS}`, "input_error", {
+      throw new EdgeInferError(`${found.length} masks of ${item.width} x ${item.height} pixels are more than ${MAX_PIXELS}`, "input_error", {
         hint: "give a smaller image",
       });
     }

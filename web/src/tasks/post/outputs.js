@@ -11,7 +11,7 @@ import { isTensor } from "../values.js";
  * @param {import("../place.js").Place} place
  * @param {string} step The step's name, for errors.
  * @returns {(value: any) => Tensor} The function that gives the tensor a step works on.
- * @throws {import("../../errors.js").InferError} `manifest_error`: the model has no such output.
+ * @throws {import("../../errors.js").EdgeInferError} `manifest_error`: the model has no such output.
  */
 export function reader(name, place, step) {
   if (name !== null) place.output(name, step);

@@ -1,6 +1,6 @@
 /** The step `post.pool`: a vector for each token to one for the text. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { shapeText } from "../../tensors.js";
 import { floats, rows } from "../values.js";
 import { reader } from "./outputs.js";
@@ -18,7 +18,7 @@ export function prepare({ tensor: name, method }, place) {
   return (value, item) => {
     const tensor = read(value);
     if (tensor.shape.length !== 2) {
-      throw new InferError(`the output has shape ${shapeText(tensor.shape)}, expected [tokens, width]`, "execution_error", {
+      throw new EdgeInferError(`the output has shape ${shapeText(tensor.shape)}, expected [tokens, width]`, "execution_error", {
         hint: 'without the step post.pool: {"step": "post.tensor"}',
       });
     }

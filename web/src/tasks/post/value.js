@@ -1,6 +1,6 @@
 /** The step `post.value`: the one number that a model gives, such as a regression's. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { flat } from "../values.js";
 import { reader } from "./outputs.js";
 
@@ -14,6 +14,6 @@ export function prepare({ tensor: name }, place) {
   return (value) => {
     const numbers = flat(read(value));
     if (numbers.length === 1) return numbers[0];
-    throw new InferError(`the model gives ${numbers.length} numbers, expected 1`, "input_error", { hint: '{"step": "post.tensor"}' });
+    throw new EdgeInferError(`the model gives ${numbers.length} numbers, expected 1`, "input_error", { hint: '{"step": "post.tensor"}' });
   };
 }

@@ -1,6 +1,6 @@
 /** The steps of transformers' feature extractors of sound. The same as `edge_infer.tasks.sources.feature_extractors`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { listed } from "../words.js";
 
 /** @typedef {import("./images.js").StepJson} StepJson */
@@ -12,12 +12,12 @@ const KNOWN = ["ASTFeatureExtractor", "Wav2Vec2FeatureExtractor", "WhisperFeatur
  * @param {Fields} config preprocessor_config.json.
  * @param {import("../../tensors.js").TensorSpec} spec The model's input.
  * @returns {StepJson[]} The steps that make it of a sound.
- * @throws {InferError} `unsupported`: the class is another one.
+ * @throws {EdgeInferError} `unsupported`: the class is another one.
  */
 export function soundSteps(config, spec) {
   const name = config.text("feature_extractor_type");
   if (!KNOWN.includes(name)) {
-    throw new InferError(`the feature extractor \`${name}\` is not supported; supported are ${listed(KNOWN)}`, "unsupported", {
+    throw new EdgeInferError(`the feature extractor \`${name}\` is not supported; supported are ${listed(KNOWN)}`, "unsupported", {
       hint: "say what the steps are: --preprocess FILE.json",
     });
   }

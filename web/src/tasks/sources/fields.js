@@ -1,6 +1,6 @@
 /** Reader of the JSON files of others: each field is checked for its type. The same refusals as `edge_infer.tasks.sources.fields`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { isObject } from "../check-parameters.js";
 
 /** The largest of these files; a list of labels is some 100 kB. */
@@ -86,7 +86,7 @@ export class Fields {
     if (value === undefined) return otherwise;
     if (fits(value)) return value;
     const shown = JSON.stringify(value);
-    throw new InferError(`\`${this.where}\`: \`${name}\` is ${shown.length <= 60 ? shown : `${shown.slice(0, 57)}...`}, expected ${expected}`, "bundle_error", {
+    throw new EdgeInferError(`\`${this.where}\`: \`${name}\` is ${shown.length <= 60 ? shown : `${shown.slice(0, 57)}...`}, expected ${expected}`, "bundle_error", {
       hint: AGAIN,
       details: { field: name },
     });
@@ -106,7 +106,7 @@ function isNumber(value) {
 function numbered(names, where) {
   const keys = Object.keys(names);
   const hint = 'write {"0": "cat", "1": "dog"}, a name for each class';
-  const wrong = (/** @type {string} */ what) => new InferError(`${where} ${what}`, "bundle_error", { hint });
+  const wrong = (/** @type {string} */ what) => new EdgeInferError(`${where} ${what}`, "bundle_error", { hint });
   if (!keys.length || keys.length > MAX_LABELS) throw wrong(`has ${keys.length} labels, expected 1 to ${MAX_LABELS}`);
   /** @type {string[]} */
   const found = new Array(keys.length);
@@ -122,22 +122,22 @@ function numbered(names, where) {
  * @param {Uint8Array} bytes
  * @param {string} where
  * @returns {Fields} A file that holds an object.
- * @throws {InferError} `bundle_error`: it is too large, not JSON, or holds something else.
+ * @throws {EdgeInferError} `bundle_error`: it is too large, not JSON, or holds something else.
  */
 export function readFields(bytes, where) {
   const value = readAny(bytes, where);
-  if (!isObject(value)) throw new InferError(`\`${where}\` does not hold an object`, "bundle_error", { hint: AGAIN });
+  if (!isObject(value)) throw new EdgeInferError(`\`${where}\` does not hold an object`, "bundle_error", { hint: AGAIN });
   return new Fields(/** @type {Record<string, any>} */ (value), where);
 }
 
 /** @param {Uint8Array} bytes @param {string} where @returns {any} A file of JSON. */
 export function readAny(bytes, where) {
   if (bytes.length > MAX_BYTES) {
-    throw new InferError(`\`${where}\` has ${bytes.length} bytes, expected at most ${MAX_BYTES}`, "bundle_error", { hint: "is it this file?" });
+    throw new EdgeInferError(`\`${where}\` has ${bytes.length} bytes, expected at most ${MAX_BYTES}`, "bundle_error", { hint: "is it this file?" });
   }
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (error) {
-    throw new InferError(`\`${where}\` is not JSON: ${/** @type {Error} */ (error).message}`, "bundle_error", { hint: AGAIN });
+    throw new EdgeInferError(`\`${where}\` is not JSON: ${/** @type {Error} */ (error).message}`, "bundle_error", { hint: AGAIN });
   }
 }

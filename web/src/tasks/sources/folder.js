@@ -1,6 +1,6 @@
 /** Open a folder of the Hugging Face Hub that nobody converted, as transformers.js lays it out: `config.json` and `onnx/model.onnx`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { FILES, findHub } from "./huggingface.js";
 import { readFields } from "./fields.js";
 
@@ -21,12 +21,12 @@ const MISSING = [403, 404, 410];
 
 /** @param {unknown} error @returns {boolean} Whether a file is not there, and its server is. */
 export function isMissing(error) {
-  return error instanceof InferError && error.code === "fetch_error" && MISSING.includes(/** @type {number} */ (error.details.status));
+  return error instanceof EdgeInferError && error.code === "fetch_error" && MISSING.includes(/** @type {number} */ (error.details.status));
 }
 
 /** @param {unknown} error @returns {boolean} Whether the server cannot be reached. */
 export function isUnreachable(error) {
-  return error instanceof InferError && error.code === "fetch_error" && error.details.status === undefined;
+  return error instanceof EdgeInferError && error.code === "fetch_error" && error.details.status === undefined;
 }
 
 /**
@@ -37,7 +37,7 @@ export function isUnreachable(error) {
  * @param {Read} read
  * @returns {Promise<HubModel<S> | null>} The model with the manifest that its folder lacks; null where it has no `config.json`, and where
  *   its server cannot be reached and nothing of it was kept.
- * @throws {InferError} What `load` throws; `bundle_error`, `input_error` and `unsupported`: what the files say cannot be used.
+ * @throws {EdgeInferError} What `load` throws; `bundle_error`, `input_error` and `unsupported`: what the files say cannot be used.
  */
 export async function openHubFolder(address, load, task, read) {
   const base = new URL(address);
@@ -86,7 +86,7 @@ async function loadFirst(base, load, isAbsent) {
       if (!isAbsent(error)) throw error;
     }
   }
-  throw new InferError(`\`${base.href}\` has no onnx/model.onnx`, "unsupported", { hint: "optimum-cli export onnx --model FOLDER FOLDER" });
+  throw new EdgeInferError(`\`${base.href}\` has no onnx/model.onnx`, "unsupported", { hint: "optimum-cli export onnx --model FOLDER FOLDER" });
 }
 
 /** A session with the manifest, labels and files that stand around its model. @template {Session} S */
@@ -117,7 +117,7 @@ export class HubModel {
   /** @param {string} path @returns {Promise<Uint8Array<ArrayBuffer>>} */
   async read(path) {
     if (Object.hasOwn(this.files, path)) return this.files[path];
-    throw new InferError(`a folder that nobody converted offers no \`${path}\` to its pipeline`, "manifest_error", {
+    throw new EdgeInferError(`a folder that nobody converted offers no \`${path}\` to its pipeline`, "manifest_error", {
       hint: "edge-infer convert FOLDER -o model.bundle",
       details: { field: path },
     });

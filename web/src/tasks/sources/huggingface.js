@@ -3,7 +3,7 @@
  * `edge_infer.tasks.sources.huggingface`, which names the rules' source.
  */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { listed } from "../words.js";
 import { soundSteps } from "./feature-extractors.js";
 import { readAny, readFields } from "./fields.js";
@@ -72,7 +72,7 @@ const DOWNLOAD = "download it, beside config.json";
  * @param {Facts} facts What the model takes and gives.
  * @param {string} [task] The task that is wanted; what the files say unless given.
  * @returns {Found | null} The definition; null where the files are another tool's.
- * @throws {InferError} `bundle_error`: a file is damaged. `input_error`: the model is for another task. `unsupported`: the files ask for
+ * @throws {EdgeInferError} `bundle_error`: a file is damaged. `input_error`: the model is for another task. `unsupported`: the files ask for
  *   what no step does; the message names it.
  */
 export function findHub(files, facts, task) {
@@ -244,7 +244,7 @@ class Folder {
     const tensor = this.tensor("logits");
     if (task === "zero-shot-classification") {
       if (this.labels.some((label) => label.toLowerCase().startsWith("entail"))) return [{ step: "post.tensor", tensor }];
-      throw new InferError("the model has no label `entailment`", "input_error", { hint: "take a model that was trained on NLI" });
+      throw new EdgeInferError("the model has no label `entailment`", "input_error", { hint: "take a model that was trained on NLI" });
     }
     if (task === "text-ranking") return [{ step: this.labels.length < 2 ? "post.sigmoid" : "post.tensor", tensor }];
     const softmax = { step: "post.softmax", tensor };
@@ -271,7 +271,7 @@ class Folder {
   modules() {
     const entries = readAny(this.files["modules.json"], "modules.json");
     if (!Array.isArray(entries) || entries.some((one) => typeof one?.type !== "string")) {
-      throw new InferError("`modules.json` is not a list of modules with a `type`", "bundle_error", { hint: "download the file again" });
+      throw new EdgeInferError("`modules.json` is not a list of modules with a `type`", "bundle_error", { hint: "download the file again" });
     }
     return entries.map(({ type }) => type);
   }
@@ -338,7 +338,7 @@ class Folder {
     const kind = this.config.text("problem_type");
     const classes = outputOf(this.facts, "logits")?.shape.at(-1);
     if (this.labels.length && typeof classes === "number" && classes !== this.labels.length) {
-      throw new InferError(`\`config.json\` names ${this.labels.length} labels, and the model's output has ${classes}`, "bundle_error", {
+      throw new EdgeInferError(`\`config.json\` names ${this.labels.length} labels, and the model's output has ${classes}`, "bundle_error", {
         hint: "--labels FILE, a name for each class",
       });
     }
@@ -392,10 +392,10 @@ function tokenOf(config, name, usual) {
 
 /** @param {string} own @param {string} task */
 function otherTask(own, task) {
-  return new InferError(`the model is for ${own}, and not for ${task}`, "input_error", { hint: `pipeline("${own}", ...)`, details: { expected: own, got: task } });
+  return new EdgeInferError(`the model is for ${own}, and not for ${task}`, "input_error", { hint: `pipeline("${own}", ...)`, details: { expected: own, got: task } });
 }
 
 /** @param {string} message @param {string} hint */
 function unsupported(message, hint) {
-  return new InferError(message, "unsupported", { hint });
+  return new EdgeInferError(message, "unsupported", { hint });
 }

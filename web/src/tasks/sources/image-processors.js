@@ -3,7 +3,7 @@
  * which names the source of the defaults.
  */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { listed } from "../words.js";
 import { IMAGENET_MEAN, IMAGENET_STD } from "./images.js";
 
@@ -67,7 +67,7 @@ const PROCESSORS = {
  * @param {Fields} config The folder's `preprocessor_config.json`.
  * @param {ImageInput} image The model's input.
  * @returns {StepJson[]} The steps of an image processor.
- * @throws {InferError} `bundle_error`: a field has the wrong type. `unsupported`: the type is unknown, it asks for what no step does, or the
+ * @throws {EdgeInferError} `bundle_error`: a field has the wrong type. `unsupported`: the type is unknown, it asks for what no step does, or the
  *   model takes another size.
  */
 export function imageSteps(config, image) {
@@ -244,10 +244,10 @@ function writeSize(field) {
 
 /** @param {string} message @param {string} hint */
 function unsupported(message, hint) {
-  return new InferError(message, "unsupported", { hint });
+  return new EdgeInferError(message, "unsupported", { hint });
 }
 
 /** @param {string} message @param {string} hint */
 function damaged(message, hint) {
-  return new InferError(message, "bundle_error", { hint });
+  return new EdgeInferError(message, "bundle_error", { hint });
 }

@@ -1,6 +1,6 @@
 /** The steps that bring an image to a model. The same as `edge_infer.tasks.sources.images`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { specText } from "../place.js";
 
 /** @typedef {import("../../tensors.js").TensorSpec} TensorSpec */
@@ -22,7 +22,7 @@ export class ImageInput {
     this.name = spec.name;
     this.spec = spec;
     if (!isImage(spec)) {
-      throw new InferError(`input \`${specText(spec)}\` does not take images, expected [batch, channels, height, width] or channels last`, "unsupported", {
+      throw new EdgeInferError(`input \`${specText(spec)}\` does not take images, expected [batch, channels, height, width] or channels last`, "unsupported", {
         hint: "say what the steps are: --preprocess FILE.json",
       });
     }
@@ -59,13 +59,13 @@ export class ImageInput {
    * @param {number | undefined} width Undefined for one that depends on the image.
    * @param {number | undefined} height
    * @param {string} where
-   * @throws {InferError} `unsupported`: the model takes another size.
+   * @throws {EdgeInferError} `unsupported`: the model takes another size.
    */
   check(width, height, where) {
     const isFixed = this.width !== undefined && this.height !== undefined;
     if (!isFixed || (width === this.width && height === this.height)) return;
     const said = width === undefined ? "images of different sizes" : `${width} x ${height} pixels`;
-    throw new InferError(`\`${where}\` makes ${said}, and input \`${specText(this.spec)}\` takes ${this.width} x ${this.height}`, "unsupported", {
+    throw new EdgeInferError(`\`${where}\` makes ${said}, and input \`${specText(this.spec)}\` takes ${this.width} x ${this.height}`, "unsupported", {
       hint: "export the model with free height and width, or change the size there",
     });
   }

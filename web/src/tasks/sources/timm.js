@@ -1,6 +1,6 @@
 /** Read the `config.json` that timm writes. The same as `edge_infer.tasks.sources.timm`, which names the rules' source. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { made, outputOf } from "./found.js";
 import { IMAGENET_MEAN, IMAGENET_STD, ImageInput } from "./images.js";
 
@@ -16,7 +16,7 @@ const CROP = 0.875;
  * @param {Fields} config The folder's `config.json`.
  * @param {Facts} facts
  * @returns {Found | null} Null for a model that is not of timm.
- * @throws {InferError} `bundle_error` or `unsupported`.
+ * @throws {EdgeInferError} `bundle_error` or `unsupported`.
  */
 export function findTimm(config, facts) {
   const given = config.part("pretrained_cfg");
@@ -24,7 +24,7 @@ export function findTimm(config, facts) {
   const image = new ImageInput(facts.inputs[0]);
   const size = given.numbers("input_size", [3, 224, 224]);
   if (size.length !== 3 || !size.every((one) => Number.isInteger(one) && one >= 1 && one <= 16_384)) {
-    throw new InferError(`\`${given.where}\`: \`input_size\` is ${size}, expected [channels, height, width]`, "bundle_error", {
+    throw new EdgeInferError(`\`${given.where}\`: \`input_size\` is ${size}, expected [channels, height, width]`, "bundle_error", {
       hint: 'write "input_size": [3, 224, 224]',
     });
   }
@@ -32,17 +32,17 @@ export function findTimm(config, facts) {
   const crop = given.real("crop_pct", CROP) || CROP;
   const mode = given.text("crop_mode", "center") || "center";
   if (!(crop >= 0.1 && crop <= 1)) {
-    throw new InferError(`\`${given.where}\`: \`crop_pct\` is ${crop}, expected 0.1 to 1`, "bundle_error", { hint: 'write "crop_pct": 0.875' });
+    throw new EdgeInferError(`\`${given.where}\`: \`crop_pct\` is ${crop}, expected 0.1 to 1`, "bundle_error", { hint: 'write "crop_pct": 0.875' });
   }
   const filter = given.text("interpolation", "bicubic");
   if (!FILTERS.includes(filter)) {
-    throw new InferError(`\`${given.where}\`: the interpolation \`${filter}\` is not supported`, "unsupported", {
+    throw new EdgeInferError(`\`${given.where}\`: the interpolation \`${filter}\` is not supported`, "unsupported", {
       hint: 'write "interpolation": "bicubic"',
     });
   }
   const [larger, wider] = [Math.floor(height / crop), Math.floor(width / crop)];
   if (mode !== "squash" && !(mode === "center" && height === width)) {
-    throw new InferError(`\`${given.where}\`: the crop mode \`${mode}\` to ${width} x ${height} is not supported`, "unsupported", {
+    throw new EdgeInferError(`\`${given.where}\`: the crop mode \`${mode}\` to ${width} x ${height} is not supported`, "unsupported", {
       hint: "say what the steps are: --preprocess FILE.json",
     });
   }

@@ -1,6 +1,6 @@
 /** The step `tabular.categories`: the number of each category, counted from zero. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { didYouMean, shown } from "../words.js";
 import { columnOf, twice, wrongRow } from "./table.js";
 
@@ -9,13 +9,13 @@ import { columnOf, twice, wrongRow } from "./table.js";
  *
  * @param {{values: Record<string, (string | number)[]>, unknown: "error" | "missing" | "minus_one"}} parameters
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: a category is there twice.
+ * @throws {EdgeInferError} `manifest_error`: a category is there twice.
  */
 export function prepare({ values, unknown }) {
   const numbers = Object.entries(values).map(([name, known]) => {
     const found = new Map(known.map((value, i) => [value, i]));
     if (found.size !== known.length) {
-      throw new InferError(`pipeline: \`tabular.categories\` has the category ${shown(twice(known))} of \`${name}\` twice, expected each once`, "manifest_error", {
+      throw new EdgeInferError(`pipeline: \`tabular.categories\` has the category ${shown(twice(known))} of \`${name}\` twice, expected each once`, "manifest_error", {
         hint: 'leave one of them out of "values"',
         details: { field: name },
       });

@@ -9,7 +9,7 @@ const STEP = "tabular.clip";
  *
  * @param {{columns: string[], low: number[], high: number[]}} parameters
  * @returns {import("../item.js").Apply}
- * @throws {import("../../errors.js").InferError} `manifest_error`: there are not two bounds for each column.
+ * @throws {import("../../errors.js").EdgeInferError} `manifest_error`: there are not two bounds for each column.
  */
 export function prepare({ columns, low, high }) {
   checkLengths(STEP, columns, { low, high });

@@ -1,6 +1,6 @@
 /** The step `tabular.columns`: the columns of a model by name and type, in its order. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { didYouMean, listed, shown } from "../words.js";
 import { checkNames, refuseMissing, wrongRow } from "./table.js";
 
@@ -14,13 +14,13 @@ const EXACT = 2 ** 53;
  *
  * @param {{names: string[], types: string[], nullable: string[]}} parameters
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: there is not one known type for each name, or a name is there twice.
+ * @throws {EdgeInferError} `manifest_error`: there is not one known type for each name, or a name is there twice.
  */
 export function prepare({ names, types, nullable }) {
   checkNames("tabular.columns", names, nullable, { types });
   for (const one of types) {
     if (TYPES.includes(one)) continue;
-    throw new InferError(`pipeline: \`tabular.columns\` has the type \`${one}\`, expected ${listed(TYPES)}`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`tabular.columns\` has the type \`${one}\`, expected ${listed(TYPES)}`, "manifest_error", {
       hint: didYouMean(one, TYPES) || `choose from ${listed(TYPES)}`,
       details: { field: "types" },
     });
@@ -28,7 +28,7 @@ export function prepare({ names, types, nullable }) {
   return (/** @type {Record<string, any>} */ value) => {
     const missing = names.filter((name) => !Object.hasOwn(value, name));
     if (missing.length) {
-      throw new InferError(`the column ${listed(missing.slice(0, 8))} is missing`, "input_error", {
+      throw new EdgeInferError(`the column ${listed(missing.slice(0, 8))} is missing`, "input_error", {
         hint: didYouMean(missing[0], Object.keys(value)) || `the columns are ${listed(names.slice(0, 20))}`,
         details: { missing },
       });

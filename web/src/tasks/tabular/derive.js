@@ -8,7 +8,7 @@ const STEP = "tabular.derive";
 /**
  * @param {{names: string[], expressions: unknown[], nullable: string[]}} parameters
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: there is not one expression for each name, one is none, or `nullable` names no column.
+ * @throws {EdgeInferError} `manifest_error`: there is not one expression for each name, one is none, or `nullable` names no column.
  */
 export function prepare({ names, expressions, nullable }) {
   checkNames(STEP, names, nullable, { expressions });

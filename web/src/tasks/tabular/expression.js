@@ -3,7 +3,7 @@
  * `edge_infer.tasks.tabular.plain_operators`. NaN is a missing number.
  */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { didYouMean, listed, shown } from "../words.js";
 
 /** @typedef {import("./table.js").Column} Column */
@@ -20,7 +20,7 @@ const [MAX_PARTS, MAX_DEPTH, MAX_GROUPS] = [4096, 64, 2 ** 16];
  * @param {unknown} tree
  * @param {string} where
  * @returns {string[]} The names of its columns.
- * @throws {InferError} `manifest_error`: it is no expression; the message says which part is wrong.
+ * @throws {EdgeInferError} `manifest_error`: it is no expression; the message says which part is wrong.
  */
 export function check(tree, where) {
   const names = new Set();
@@ -29,21 +29,21 @@ export function check(tree, where) {
   for (let parts = 1; left.length; parts++) {
     const [part, depth] = /** @type {[any, number]} */ (left.pop());
     if (parts > MAX_PARTS || depth > MAX_DEPTH) {
-      throw new InferError(`${where} is too large, expected at most ${MAX_PARTS} parts and ${MAX_DEPTH} inside one another`, "manifest_error", {
+      throw new EdgeInferError(`${where} is too large, expected at most ${MAX_PARTS} parts and ${MAX_DEPTH} inside one another`, "manifest_error", {
         hint: "compute parts of it as columns of their own first",
       });
     }
     if (part === null || Number.isFinite(part)) continue;
     if (!Array.isArray(part) || typeof part[0] !== "string") {
-      throw new InferError(`${where} has ${shown(part)}, expected a number, null or a list that begins with a word`, "manifest_error", { hint: '["col", "NAME"]' });
+      throw new EdgeInferError(`${where} has ${shown(part)}, expected a number, null or a list that begins with a word`, "manifest_error", { hint: '["col", "NAME"]' });
     }
     const [word, ...given] = part;
     if (!WORDS.includes(word)) {
-      throw new InferError(`${where} has the unknown word ${shown(word)}`, "manifest_error", { hint: didYouMean(word, WORDS) || `choose from ${listed(WORDS)}` });
+      throw new EdgeInferError(`${where} has the unknown word ${shown(word)}`, "manifest_error", { hint: didYouMean(word, WORDS) || `choose from ${listed(WORDS)}` });
     }
     const inside = partsOf(word, given);
     if (inside === null) {
-      throw new InferError(`${where}: ${shown(part)} is not what \`${word}\` takes`, "manifest_error", { hint: formOf(word), details: { field: word } });
+      throw new EdgeInferError(`${where}: ${shown(part)} is not what \`${word}\` takes`, "manifest_error", { hint: formOf(word), details: { field: word } });
     }
     if (word === "col") names.add(given[0]);
     for (const one of inside) left.push([one, depth + 1]);
@@ -76,7 +76,7 @@ function isLookup(keys, values) {
  * @param {Map<string, Column>} columns All that it names.
  * @param {number} rows
  * @returns {Column} Its values: numbers, NaN for a missing one; or texts.
- * @throws {InferError} `manifest_error`: an operator for numbers is given texts, or one for texts numbers.
+ * @throws {EdgeInferError} `manifest_error`: an operator for numbers is given texts, or one for texts numbers.
  */
 export function evaluate(tree, columns, rows) {
   if (!Array.isArray(tree)) return new Float64Array(rows).fill(tree ?? NaN);
@@ -96,7 +96,7 @@ export function evaluate(tree, columns, rows) {
     return ofTexts(word, asTexts, asTexts.slice(first).map(Array.isArray));
   }
   if (word === "length") {
-    throw new InferError("pipeline: `length` of an expression takes texts, and is given numbers", "manifest_error", {
+    throw new EdgeInferError("pipeline: `length` of an expression takes texts, and is given numbers", "manifest_error", {
       hint: "give it a column of the type `string`",
       details: { field: word },
     });
@@ -117,7 +117,7 @@ function ofNumbers(word, values) {
 /** @param {string} word @param {string} said */
 function ofTextsError(word, said) {
   const hint = "make numbers of the texts first, by `lookup`";
-  return new InferError(`pipeline: \`${word}\` of an expression ${said}`, "manifest_error", { hint, details: { field: word } });
+  return new EdgeInferError(`pipeline: \`${word}\` of an expression ${said}`, "manifest_error", { hint, details: { field: word } });
 }
 
 /** @param {string} word @param {Column[]} values @param {boolean[]} texts Which of them are. @returns {Column} */
@@ -139,7 +139,7 @@ function ofTexts(word, values, texts) {
 function lookedUp(asked, keys, values) {
   if (keys.length && Array.isArray(asked) !== (typeof keys[0] === "string")) {
     const [held, other] = Array.isArray(asked) ? ["texts", "numbers"] : ["numbers", "texts"];
-    throw new InferError(`pipeline: a \`lookup\` has keys that are ${other}, and its column holds ${held}`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: a \`lookup\` has keys that are ${other}, and its column holds ${held}`, "manifest_error", {
       hint: `write its keys as ${held}`,
       details: { field: "lookup" },
     });

@@ -7,7 +7,7 @@ const STEP = "tabular.impute";
 /**
  * @param {{columns: string[], values: number[]}} parameters
  * @returns {import("../item.js").Apply}
- * @throws {import("../../errors.js").InferError} `manifest_error`: there is not one number for each column.
+ * @throws {import("../../errors.js").EdgeInferError} `manifest_error`: there is not one number for each column.
  */
 export function prepare({ columns, values }) {
   checkLengths(STEP, columns, { values });

@@ -1,6 +1,6 @@
 /** Raw tables: an object of values is one row, an object of arrays is a table of columns. The same as `edge_infer.tasks.tabular.rows`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { isObject } from "../check-parameters.js";
 
 const HINT = '{"age": 41, "city": "Bern"}, or {"age": [41, 52], "city": ["Bern", "Chur"]}';
@@ -8,11 +8,11 @@ const HINT = '{"age": 41, "city": "Bern"}, or {"age": [41, 52], "city": ["Bern",
 /**
  * @param {any} value
  * @returns {Record<string, any>[]} The rows of a raw table.
- * @throws {InferError} `input_error`: it is neither a row nor a table, or its columns differ in length.
+ * @throws {EdgeInferError} `input_error`: it is neither a row nor a table, or its columns differ in length.
  */
 export function rowsOf(value) {
   if (!isObject(value) || Object.keys(value).length === 0 || ArrayBuffer.isView(value)) {
-    throw new InferError(`${Array.isArray(value) ? "a list" : typeof value} is neither a row nor a table`, "input_error", { hint: HINT });
+    throw new EdgeInferError(`${Array.isArray(value) ? "a list" : typeof value} is neither a row nor a table`, "input_error", { hint: HINT });
   }
   if (!isTable(value)) return [value];
   const lengths = Object.entries(value).map(([name, column]) => /** @type {[string, number]} */ ([name, isColumn(column) ? column.length : -1]));
@@ -20,7 +20,7 @@ export function rowsOf(value) {
   for (const [name, length] of lengths) {
     if (length === rows && length >= 0) continue;
     const said = length < 0 ? "one value" : `${length} values`;
-    throw new InferError(`column \`${name}\` has ${said}, and \`${first}\` has ${rows}`, "input_error", { hint: "give columns of one length" });
+    throw new EdgeInferError(`column \`${name}\` has ${said}, and \`${first}\` has ${rows}`, "input_error", { hint: "give columns of one length" });
   }
   const columns = /** @type {[string, ArrayLike<any>][]} */ (Object.entries(value));
   return Array.from({ length: rows }, (_, i) => Object.fromEntries(columns.map(([name, column]) => [name, column[i]])));

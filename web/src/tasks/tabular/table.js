@@ -1,6 +1,6 @@
 /** Columns of one length on their way through a pipeline. The same as `edge_infer.tasks.tabular.table`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { didYouMean, listed } from "../words.js";
 
 /** @typedef {Float64Array | (string | null)[]} Column Numbers, NaN for a missing one; or texts, null for a missing one. */
@@ -11,10 +11,10 @@ import { didYouMean, listed } from "../words.js";
  * @param {number} row
  * @param {string} reason
  * @param {string} hint
- * @returns {InferError} The error of a row that cannot go on.
+ * @returns {EdgeInferError} The error of a row that cannot go on.
  */
 export function wrongRow({ isRow, rows }, row, reason, hint) {
-  return new InferError(`${isRow || rows === 1 ? "" : `row ${row}: `}${reason}`, "input_error", { hint });
+  return new EdgeInferError(`${isRow || rows === 1 ? "" : `row ${row}: `}${reason}`, "input_error", { hint });
 }
 
 /**
@@ -22,7 +22,7 @@ export function wrongRow({ isRow, rows }, row, reason, hint) {
  * @param {number} row
  * @param {string} name
  * @param {string | number | null} value
- * @throws {InferError} `input_error`: the value is missing or infinite.
+ * @throws {EdgeInferError} `input_error`: the value is missing or infinite.
  */
 export function refuseMissing(table, row, name, value) {
   if (value !== null && !(typeof value === "number" && !Number.isFinite(value))) return;
@@ -35,13 +35,13 @@ export function refuseMissing(table, row, name, value) {
  * @param {string} name
  * @param {string} step
  * @returns {Column} A column that a step names.
- * @throws {InferError} `manifest_error`: the table has none of this name.
+ * @throws {EdgeInferError} `manifest_error`: the table has none of this name.
  */
 export function columnOf({ columns }, name, step) {
   const found = columns.get(name);
   if (found) return found;
   const known = [...columns.keys()];
-  throw new InferError(`pipeline: \`${step}\` names the column \`${name}\`, which the steps before it do not`, "manifest_error", {
+  throw new EdgeInferError(`pipeline: \`${step}\` names the column \`${name}\`, which the steps before it do not`, "manifest_error", {
     hint: didYouMean(name, known) || `choose from ${listed(known.slice(0, 20))}`,
     details: { field: name },
   });
@@ -54,12 +54,12 @@ export function columnOf({ columns }, name, step) {
  * @param {string} name
  * @param {string} step
  * @param {(number: number) => number} change
- * @throws {InferError} `manifest_error`: the table has no such column, or it holds texts.
+ * @throws {EdgeInferError} `manifest_error`: the table has no such column, or it holds texts.
  */
 export function mapColumn(table, name, step, change) {
   const values = columnOf(table, name, step);
   if (Array.isArray(values)) {
-    throw new InferError(`pipeline: \`${step}\` takes numbers, and the column \`${name}\` holds texts`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`${step}\` takes numbers, and the column \`${name}\` holds texts`, "manifest_error", {
       hint: "`tabular.categories` makes numbers of them",
       details: { field: name },
     });
@@ -71,12 +71,12 @@ export function mapColumn(table, name, step, change) {
  * @param {string} step
  * @param {string[]} columns
  * @param {Record<string, number[]>} parameters
- * @throws {InferError} `manifest_error`: a list has another length than there are columns.
+ * @throws {EdgeInferError} `manifest_error`: a list has another length than there are columns.
  */
 export function checkLengths(step, columns, parameters) {
   for (const [name, { length }] of Object.entries(parameters)) {
     if (length === columns.length) continue;
-    throw new InferError(`pipeline: \`${step}\` has ${columns.length} \`columns\` and ${length} numbers in \`${name}\`, expected one for each`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`${step}\` has ${columns.length} \`columns\` and ${length} numbers in \`${name}\`, expected one for each`, "manifest_error", {
       hint: `write ${columns.length} numbers in \`${name}\``,
       details: { field: name },
     });
@@ -90,14 +90,14 @@ export function checkLengths(step, columns, parameters) {
  * @param {string[]} names Its columns.
  * @param {string[]} nullable Those of them that may hold missing values.
  * @param {Record<string, unknown[]>} parameters The lists that go with the names.
- * @throws {InferError} `manifest_error`: a name is there twice, a list has another length, or `nullable` names no column.
+ * @throws {EdgeInferError} `manifest_error`: a name is there twice, a list has another length, or `nullable` names no column.
  */
 export function checkNames(step, names, nullable, parameters) {
   const again = twice(names);
   for (const [name, { length }] of Object.entries(parameters)) {
     if (length === names.length && length > 0 && again === undefined) continue;
     const found = again === undefined ? `${names.length} \`names\` and ${length} \`${name}\`` : `the name \`${again}\` twice`;
-    throw new InferError(`pipeline: \`${step}\` has ${found}, expected each name once, and one of \`${name}\` for it`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`${step}\` has ${found}, expected each name once, and one of \`${name}\` for it`, "manifest_error", {
       hint: again === undefined ? `write as many \`${name}\` as \`names\`` : "leave one of them out",
       details: { field: "names" },
     });
@@ -105,7 +105,7 @@ export function checkNames(step, names, nullable, parameters) {
   const known = new Set(names);
   for (const one of [...nullable].sort()) {
     if (known.has(one)) continue;
-    throw new InferError(`pipeline: \`${step}\` has no column \`${one}\`, which \`nullable\` names`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`${step}\` has no column \`${one}\`, which \`nullable\` names`, "manifest_error", {
       hint: didYouMean(one, names) || `leave "${one}" out of "nullable"`,
       details: { field: "nullable" },
     });

@@ -1,6 +1,6 @@
 /** The step `tabular.tensor`: the columns side by side as the one input of a model. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { specText } from "../place.js";
 import { wrongRow } from "./table.js";
 
@@ -10,12 +10,12 @@ import { wrongRow } from "./table.js";
  * @param {{}} _parameters
  * @param {import("../place.js").Place} place
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: the input is neither float32 nor float64.
+ * @throws {EdgeInferError} `manifest_error`: the input is neither float32 nor float64.
  */
 export function prepare(_parameters, place) {
   const spec = place.spec();
   if (spec.dtype !== "float32" && spec.dtype !== "float64") {
-    throw new InferError(`pipeline: \`tabular.tensor\` makes float32 or float64, and input \`${specText(spec)}\` is not`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`tabular.tensor\` makes float32 or float64, and input \`${specText(spec)}\` is not`, "manifest_error", {
       hint: "convert a model that takes float32",
     });
   }
@@ -23,14 +23,14 @@ export function prepare(_parameters, place) {
   return (/** @type {import("./table.js").Table} */ table) => {
     const [width, all] = [spec.shape.at(-1), [...table.columns]];
     if (typeof width === "number" && width !== all.length) {
-      throw new InferError(`pipeline: input \`${specText(spec)}\` has ${width} columns, and the steps ${all.length}`, "manifest_error", {
+      throw new EdgeInferError(`pipeline: input \`${specText(spec)}\` has ${width} columns, and the steps ${all.length}`, "manifest_error", {
         hint: `name ${width} columns in \`tabular.columns\``,
       });
     }
     const data = new array(table.rows * all.length);
     all.forEach(([name, values], place) => {
       if (Array.isArray(values)) {
-        throw new InferError(`pipeline: the column \`${name}\` holds texts`, "manifest_error", { hint: "`tabular.categories` makes numbers of them" });
+        throw new EdgeInferError(`pipeline: the column \`${name}\` holds texts`, "manifest_error", { hint: "`tabular.categories` makes numbers of them" });
       }
       values.forEach((value, row) => {
         const at = row * all.length + place;

@@ -1,6 +1,6 @@
 /** The step `tensor.fit`: a tensor with as many rows as the model takes. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { shapeText, sizeOf } from "../../tensors.js";
 import { flat, floats } from "../values.js";
 
@@ -18,7 +18,7 @@ export function prepare({ rows, value }) {
   return (/** @type {Tensor} */ tensor) => {
     const width = tensor.shape[0] ? sizeOf(tensor.shape) / tensor.shape[0] : 0;
     if (tensor.dtype !== "float32" || !width || rows * width > MAX_ELEMENTS) {
-      throw new InferError(`a tensor of ${tensor.dtype} and shape ${shapeText(tensor.shape)} cannot be made ${rows} rows long`, "input_error", {
+      throw new EdgeInferError(`a tensor of ${tensor.dtype} and shape ${shapeText(tensor.shape)} cannot be made ${rows} rows long`, "input_error", {
         hint: "`tensor.fit` takes float32 [rows, ...]: put it before tensor.quantize",
       });
     }

@@ -1,6 +1,6 @@
 /** The step `tensor.frames`: a tensor cut into the frames that a streamed model takes one after the other. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { shapeText } from "../../tensors.js";
 
 /** @typedef {import("../../tensors.js").Tensor} Tensor */
@@ -15,7 +15,7 @@ export function prepare({ rows, samples }) {
   return (/** @type {Tensor} */ tensor, item) => {
     const count = tensor.shape.length ? Math.floor(tensor.shape[0] / rows) : 0;
     if (count < 1) {
-      throw new InferError(`a tensor of shape ${shapeText(tensor.shape)} is too short: a frame takes ${rows} rows`, "input_error", {
+      throw new EdgeInferError(`a tensor of shape ${shapeText(tensor.shape)} is too short: a frame takes ${rows} rows`, "input_error", {
         hint: "give a longer input",
       });
     }

@@ -1,6 +1,6 @@
 /** The step `tensor.graph`: one tensor through a small ONNX model of the bundle, for what no other step says. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { openGraph, runGraph } from "../graph.js";
 import { listed } from "../words.js";
 
@@ -12,7 +12,7 @@ import { listed } from "../words.js";
  * @param {{file: string}} parameters
  * @param {import("../place.js").Place} place
  * @returns {Promise<import("../item.js").Apply>}
- * @throws {InferError} `manifest_error`: the graph has several inputs or outputs, or cannot be loaded.
+ * @throws {EdgeInferError} `manifest_error`: the graph has several inputs or outputs, or cannot be loaded.
  */
 export async function prepare({ file }, place) {
   const graph = await openGraph(place, file);
@@ -20,7 +20,7 @@ export async function prepare({ file }, place) {
   if (inputs.length !== 1 || outputs.length !== 1) {
     await graph.dispose();
     const found = `\`${file}\` has the inputs ${listed(inputs)} and the outputs ${listed(outputs)}`;
-    throw new InferError(`pipeline: \`tensor.graph\` runs graphs of one input and one output; ${found}`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`tensor.graph\` runs graphs of one input and one output; ${found}`, "manifest_error", {
       hint: "post.graph takes several",
       details: { field: file },
     });

@@ -1,6 +1,6 @@
 /** The step `tensor.quantize`: floats to the steps of a quantized input. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { specText } from "../place.js";
 import { flat, roundEven } from "../values.js";
 
@@ -14,12 +14,12 @@ const RANGES = { int8: [Int8Array, -128, 127], uint8: [Uint8Array, 0, 255], int1
  * @param {{scale: number, zero_point: number}} parameters
  * @param {import("../place.js").Place} place
  * @returns {import("../item.js").Apply}
- * @throws {InferError} `manifest_error`: the input is not int8, uint8 or int16.
+ * @throws {EdgeInferError} `manifest_error`: the input is not int8, uint8 or int16.
  */
 export function prepare({ scale, zero_point: zero }, place) {
   const spec = place.spec();
   if (!Object.hasOwn(RANGES, spec.dtype)) {
-    throw new InferError(`pipeline: \`tensor.quantize\` makes int8, uint8 or int16, and input \`${specText(spec)}\` is not`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`tensor.quantize\` makes int8, uint8 or int16, and input \`${specText(spec)}\` is not`, "manifest_error", {
       hint: "leave the step out: the one before it makes floats",
     });
   }

@@ -1,6 +1,6 @@
 /** The JSON of a `tokenizer.json`, read by type. The same reader as `edge_infer/tasks/text/definition.py`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 
 const HINT = "save it again with the package tokenizers: `tokenizer.save('tokenizer.json')`";
 const MAX_DEPTH = 32;
@@ -9,20 +9,20 @@ const MAX_BYTES = 128 * 2 ** 20;
 /**
  * @param {string} where
  * @param {string} what
- * @returns {InferError} The error of a file that is damaged.
+ * @returns {EdgeInferError} The error of a file that is damaged.
  */
 export function malformed(where, what) {
-  return new InferError(`tokenizer.json: ${where} ${what}`, "bundle_error", { hint: HINT, details: { where } });
+  return new EdgeInferError(`tokenizer.json: ${where} ${what}`, "bundle_error", { hint: HINT, details: { where } });
 }
 
 /**
  * @param {string} where
  * @param {string} what
  * @param {string} [hint]
- * @returns {InferError} The error of a file that asks for something that is not built.
+ * @returns {EdgeInferError} The error of a file that asks for something that is not built.
  */
 export function unsupported(where, what, hint = "") {
-  return new InferError(`tokenizer.json: ${where}: ${what} is not supported`, "unsupported_model", { hint, details: { where } });
+  return new EdgeInferError(`tokenizer.json: ${where}: ${what} is not supported`, "unsupported_model", { hint, details: { where } });
 }
 
 /** @param {unknown} value */
@@ -38,7 +38,7 @@ export class Part {
   /**
    * @param {unknown} value
    * @param {string} where
-   * @throws {InferError} `bundle_error`: it is not an object, or inside too many.
+   * @throws {EdgeInferError} `bundle_error`: it is not an object, or inside too many.
    */
   constructor(value, where) {
     if (kind(value) !== "an object") throw malformed(where ? `\`${where}\`` : "the file", `must be an object, not ${kind(value)}`);
@@ -144,7 +144,7 @@ export class Part {
     return /** @type {Map<string, number>} */ (found);
   }
 
-  /** @param {string} what @returns {InferError} */
+  /** @param {string} what @returns {EdgeInferError} */
   unknown(what) {
     return unsupported(`\`${this.where}\``, `the ${what} \`${this.kind.slice(0, 40)}\``);
   }
@@ -158,7 +158,7 @@ export function isId(value) {
 /**
  * @param {Uint8Array | string} data The file.
  * @returns {Part}
- * @throws {InferError} `bundle_error`: it is not JSON, or larger than 128 MiB.
+ * @throws {EdgeInferError} `bundle_error`: it is not JSON, or larger than 128 MiB.
  */
 export function readDefinition(data) {
   if (data.length > MAX_BYTES) throw malformed("the file", `has ${data.length} bytes, more than ${MAX_BYTES}`);
@@ -166,9 +166,9 @@ export function readDefinition(data) {
     const text = typeof data === "string" ? data : new TextDecoder("utf-8", { fatal: true }).decode(data);
     return new Part(JSON.parse(/"Unigram"|"unk_id"/.test(text) ? withThePackagesNumbers(text) : text), "");
   } catch (error) {
-    if (error instanceof InferError) throw error;
+    if (error instanceof EdgeInferError) throw error;
     if (error instanceof RangeError) throw malformed("the file", "is nested too deeply");
-    throw new InferError(`tokenizer.json is not JSON: ${error instanceof Error ? error.message : error}`, "bundle_error", { hint: HINT, cause: error });
+    throw new EdgeInferError(`tokenizer.json is not JSON: ${error instanceof Error ? error.message : error}`, "bundle_error", { hint: HINT, cause: error });
   }
 }
 

@@ -1,6 +1,6 @@
 /** What a text becomes, and how long it may and must be. The same as `encoding.py`, `length.py`, `post_processors.py`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { SPACE } from "./byte-alphabet.js";
 import { isId, malformed, unsupported } from "./definition.js";
 import { members } from "./unicode-table.js";
@@ -41,7 +41,7 @@ const [STRATEGIES, SIDES] = [["longest_first", "only_first", "only_second"], ["r
 const MAX_LENGTH = 2 ** 20;
 
 /** @param {string} what @param {string} [hint] */
-const wrong = (what, hint = "") => new InferError(what, "input_error", { hint });
+const wrong = (what, hint = "") => new EdgeInferError(what, "input_error", { hint });
 
 /** @param {string} name @param {unknown} value @param {number} most */
 function checkNumber(name, value, most) {

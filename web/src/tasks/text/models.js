@@ -1,6 +1,6 @@
 /** The models: each cuts one word into the ids of its tokens. The same as the modules of `edge_infer/tasks/text/models`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { malformed, unsupported } from "./definition.js";
 
 /** @typedef {import("./definition.js").Part} Part */
@@ -32,9 +32,9 @@ export function model(part) {
   return MODELS[kind](part);
 }
 
-/** @param {string} word @returns {InferError} */
+/** @param {string} word @returns {EdgeInferError} */
 function cannotWrite(word) {
-  return new InferError(`\`${word.slice(0, 40)}\` is not in the vocabulary, which has no unknown token`, "input_error", {
+  return new EdgeInferError(`\`${word.slice(0, 40)}\` is not in the vocabulary, which has no unknown token`, "input_error", {
     hint: "name one in `model.unk_token` of tokenizer.json, or leave the word out",
   });
 }
@@ -42,7 +42,7 @@ function cannotWrite(word) {
 /** @param {string} word */
 function checkLength(word) {
   if (word.length <= MAX_WORD) return;
-  throw new InferError(`a word of ${word.length} characters is longer than ${MAX_WORD}`, "input_error", {
+  throw new EdgeInferError(`a word of ${word.length} characters is longer than ${MAX_WORD}`, "input_error", {
     hint: "cut the text, for example by line",
   });
 }

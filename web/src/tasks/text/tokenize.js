@@ -1,6 +1,6 @@
 /** The step `text.tokenize`: a text, or a pair of texts, to the numbers of its tokens. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { packed } from "../values.js";
 import { didYouMean, listed } from "../words.js";
 import { pad } from "./encoding.js";
@@ -29,27 +29,27 @@ const TENSORS = ["ids", "mask", "types"];
  * @param {Parameters} parameters
  * @param {import("../place.js").Place} place
  * @returns {Promise<import("../item.js").Apply>}
- * @throws {InferError} `manifest_error`: the model takes none of the tensors, or the bundle has no such file. `bundle_error`: the
+ * @throws {EdgeInferError} `manifest_error`: the model takes none of the tensors, or the bundle has no such file. `bundle_error`: the
  *   file is not a `tokenizer.json`.
  */
 export async function prepare({ file, max_length, tensors, pad_id, pad_to, doc_stride, truncate, offsets, prefix }, place) {
   if (prefix !== null && offsets) {
     const hint = 'leave "offsets" out';
-    throw new InferError("pipeline: `text.tokenize` tells no places behind a `prefix`", "manifest_error", { hint });
+    throw new EdgeInferError("pipeline: `text.tokenize` tells no places behind a `prefix`", "manifest_error", { hint });
   }
   if (doc_stride !== null && !offsets) {
-    throw new InferError("pipeline: `text.tokenize` has a `doc_stride` without offsets", "manifest_error", { hint: '"offsets": true' });
+    throw new EdgeInferError("pipeline: `text.tokenize` has a `doc_stride` without offsets", "manifest_error", { hint: '"offsets": true' });
   }
   const unknown = Object.keys(tensors).find((what) => !TENSORS.includes(what));
   if (unknown !== undefined) {
-    throw new InferError(`pipeline: \`text.tokenize\` makes no \`${unknown}\`, expected ${listed(TENSORS)}`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: \`text.tokenize\` makes no \`${unknown}\`, expected ${listed(TENSORS)}`, "manifest_error", {
       hint: didYouMean(unknown, TENSORS) || `leave "${unknown}" out of "tensors"`,
       details: { field: unknown },
     });
   }
   const names = /** @type {[What, string][]} */ (Object.entries(tensors).filter(([, name]) => place.inputs.has(name)));
   if (!names.some(([what]) => what === "ids")) {
-    throw new InferError(`pipeline: the model has no input \`${tensors.ids}\` for the tokens`, "manifest_error", {
+    throw new EdgeInferError(`pipeline: the model has no input \`${tensors.ids}\` for the tokens`, "manifest_error", {
       hint: `"tensors": {"ids": "${place.inputs.keys().next().value ?? "NAME"}"}`,
     });
   }
@@ -85,7 +85,7 @@ export async function prepare({ file, max_length, tensors, pad_id, pad_to, doc_s
     const [stride, length] = [args.doc_stride ?? doc_stride, (args.max_length ?? max_length) || pad_to];
     if (stride === null || length === null) return [value];
     if (!Number.isInteger(stride) || stride < 0) {
-      throw new InferError(`\`doc_stride\` is ${stride}, expected a whole number from 0 on`, "input_error", { hint: "doc_stride: 128" });
+      throw new EdgeInferError(`\`doc_stride\` is ${stride}, expected a whole number from 0 on`, "input_error", { hint: "doc_stride: 128" });
     }
     const [text, pair] = textsOf(value);
     if (pair === null) return [value];
@@ -102,7 +102,7 @@ function textsOf(value) {
   if (typeof value === "string") return [value, null];
   if (Array.isArray(value) && value.length === 2 && value.every((one) => typeof one === "string")) return [value[0], value[1]];
   if (typeof value?.text === "string") return textsOf(value.text_pair === undefined || value.text_pair === null ? value.text : [value.text, value.text_pair]);
-  throw new InferError(`a ${value?.constructor?.name ?? typeof value} is not a text`, "input_error", {
+  throw new EdgeInferError(`a ${value?.constructor?.name ?? typeof value} is not a text`, "input_error", {
     hint: 'give a text, or a pair: {text: "...", text_pair: "..."}',
   });
 }

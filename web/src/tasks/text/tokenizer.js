@@ -1,6 +1,6 @@
 /** Text to the numbers of tokens and back, as a `tokenizer.json` says. The same ids and texts as `edge_infer.Tokenizer`. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 import { aligned, alignedNormalizer } from "./alignment.js";
 import { Matcher, readAddedTokens } from "./added-tokens.js";
 import { toCharacters } from "./byte-alphabet.js";
@@ -47,7 +47,7 @@ export class Tokenizer {
 
   /**
    * @param {Uint8Array | string} data The bytes or the text of the file.
-   * @throws {InferError} `bundle_error`: it is damaged. `unsupported_model`: it has a part that is not built here.
+   * @throws {EdgeInferError} `bundle_error`: it is damaged. `unsupported_model`: it has a part that is not built here.
    */
   constructor(data) {
     const file = readDefinition(data);
@@ -96,7 +96,7 @@ export class Tokenizer {
    * @param {string | null} [pair] The second text.
    * @param {EncodeOptions} [options]
    * @returns {Encoding}
-   * @throws {InferError} `input_error`: a text is too long, has half of a surrogate pair, or cannot be written.
+   * @throws {EdgeInferError} `input_error`: a text is too long, has half of a surrogate pair, or cannot be written.
    */
   encode(text, pair = null, { addSpecialTokens = true, truncation = "file", padding = "file", offsets = false } = {}) {
     const cut = truncation === "file" ? this.truncation : truncation;
@@ -244,7 +244,7 @@ export class DecodeStream {
   /**
    * @param {number | bigint} number
    * @returns {string | null} The text that is now certain; null while it may still change.
-   * @throws {InferError} `input_error`: the text does not go on from the text before it.
+   * @throws {EdgeInferError} `input_error`: the text does not go on from the text before it.
    */
   step(number) {
     if (!this.#prefix && this.#ids.length) {
@@ -256,7 +256,7 @@ export class DecodeStream {
     const size = (/** @type {string} */ of) => new TextEncoder().encode(of).length;
     if (size(text) <= size(this.#prefix) || text.endsWith("\ufffd")) return null;
     if (!text.startsWith(this.#prefix)) {
-      throw new InferError(`the text changes behind "${this.#prefix.slice(-20)}"`, "input_error", { hint: "decode all ids at once" });
+      throw new EdgeInferError(`the text changes behind "${this.#prefix.slice(-20)}"`, "input_error", { hint: "decode all ids at once" });
     }
     const added = text.slice(this.#prefix.length);
     const count = this.#ids.length - this.#given;
@@ -269,9 +269,9 @@ export class DecodeStream {
 
 /** @param {unknown} text */
 function check(text) {
-  if (typeof text !== "string") throw new InferError(`a text must be a string, not ${typeof text}`, "input_error");
+  if (typeof text !== "string") throw new EdgeInferError(`a text must be a string, not ${typeof text}`, "input_error");
   if (text.length > MAX_TEXT) {
-    throw new InferError(`a text of ${text.length} characters is longer than ${MAX_TEXT}`, "input_error", { hint: "cut it, for example by line" });
+    throw new EdgeInferError(`a text of ${text.length} characters is longer than ${MAX_TEXT}`, "input_error", { hint: "cut it, for example by line" });
   }
-  if (/\p{Surrogate}/u.test(text)) throw new InferError("the text has half of a surrogate pair", "input_error", { hint: "text.toWellFormed()" });
+  if (/\p{Surrogate}/u.test(text)) throw new EdgeInferError("the text has half of a surrogate pair", "input_error", { hint: "text.toWellFormed()" });
 }

@@ -1,6 +1,6 @@
 /** Windows: a long second text of a pair cut into parts that overlap, each with the whole first text before it. */
 
-import { InferError } from "../../errors.js";
+import { EdgeInferError } from "../../errors.js";
 
 /** @typedef {import("./encoding.js").Encoding} Encoding */
 
@@ -36,7 +36,7 @@ export function contextTokens(typeIds, special) {
  * @param {number} length The most tokens of a window.
  * @param {number} stride How many tokens of the second text a window has again.
  * @returns {Encoding[]}
- * @throws {InferError} `input_error`: the first text leaves no room, or there are more than 10,000 windows.
+ * @throws {EdgeInferError} `input_error`: the first text leaves no room, or there are more than 10,000 windows.
  */
 export function windows(encoding, length, stride) {
   const count = encoding.ids.length;
@@ -47,12 +47,12 @@ export function windows(encoding, length, stride) {
   const room = length - start - (count - end);
   const step = room - stride;
   if (room < 1 || step < 1) {
-    throw new InferError(`the question and the stride of ${stride} leave no room in ${length} tokens`, "input_error", {
+    throw new EdgeInferError(`the question and the stride of ${stride} leave no room in ${length} tokens`, "input_error", {
       hint: "ask a shorter question, or give a smaller `doc_stride`",
     });
   }
   if (Math.floor((end - start) / step) > MAX_WINDOWS) {
-    throw new InferError(`the context needs more than ${MAX_WINDOWS} windows`, "input_error", { hint: "give a shorter context" });
+    throw new EdgeInferError(`the context needs more than ${MAX_WINDOWS} windows`, "input_error", { hint: "give a shorter context" });
   }
   const found = [];
   for (let at = start; at < Math.max(end - stride, start + 1); at += step) {

@@ -34,7 +34,8 @@ from onnx.reference import ReferenceEvaluator
 from table import publish
 
 import edge_infer
-from tests.conformance.test_reference_nodes import collected, result
+from tests.conformance.test_reference_nodes import result
+from tests.support.conformance.node_cases import collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,7 @@ def _milliseconds(call: Callable[[], Any]) -> float:
 
 
 def _node_row() -> dict[str, Any]:
-    cases = collected()
+    cases = collect()
     passed = sum(not result(case) for case in cases)
     row: dict[str, Any] = {"name": "ONNX's node tests", "metric": "passed", "ours": passed, "peer_name": "all"}
     return row | {

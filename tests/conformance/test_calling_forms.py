@@ -147,7 +147,7 @@ def test_aliases_give_the_same_in_every_form(tmp_path: Path, case: tuple[bytes, 
 
 
 @pytest.mark.long
-@settled(1000)
+@settled(500)
 @given(case=graphs())
 def test_many_aliases_give_the_same_in_every_form(tmp_path: Path, case: tuple[bytes, Arrays]) -> None:
     compare(tmp_path, *case)

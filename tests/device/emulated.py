@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.device.arm_root import ARMS, SITE, CannotBuildError, build, emulator
+from tests.support.conformance import node_cases
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".bench/device"
 ENTER = ROOT / "tests/device/enter.sh"
-# Beyond these a hanging machine is ended: a run takes 70 s on two quiet cores.
+# Beyond these a hanging machine is ended: a run takes five minutes, and longer beside others.
 _LIMIT_S = 1500
 
 _DEVICE = ("tests/device/test_pi.py", "tests/device/test_faults.py")
@@ -98,7 +99,7 @@ def unshare() -> list[str]:
 
 
 def prepare(shared: Path) -> None:
-    """Copy the sources, convert the digits model, and write down what this machine computes."""
+    """Copy the sources, make the digits bundle and ONNX's node tests, and write down what this machine computes."""
     tree = shared / "tree"
     ignore = shutil.ignore_patterns("__pycache__", "node_modules", "*.bundle")
     for name in ("edge_infer", "tests", "converters/src", "examples"):
@@ -117,6 +118,7 @@ def prepare(shared: Path) -> None:
     slim = ("slim", bundle, "--variant", "onnx/int8", "--platform", "aarch64", "--wheel", wheel)
     edge_infer(*slim, "-o", shared / "slim")
     edge_infer(*slim, "-o", shared / "slim-zip", "--zipapp")
+    node_cases.write(node_cases.collect(), shared / "node_cases.npz")
     (shared / "expected.json").write_text(json.dumps(computed_here(bundle)), "utf-8")
     subprocess.run(
         [sys.executable, "-m", "compileall", "-q", "-s", str(tree), "-p", "/tree/tree", str(tree)], check=True

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from mmap import mmap
 
-    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.keys import KeySource
     from edge_infer.bundle.source import Source
     from edge_infer.formats.safetensors import Example
 
@@ -154,7 +154,8 @@ class Bundle:
                     f"`{location}` is encrypted, which Python in a page does not read",
                     hint="in JavaScript: load('edge+/store/MODEL', { key })",
                 )
-            from edge_infer.bundle.sealed import KeyRing, SealedSource, opened
+            from edge_infer.bundle.keys import KeyRing
+            from edge_infer.bundle.sealed import SealedSource, opened
 
             ring = KeyRing.of(key)
             clear = opened(data, ring, location)

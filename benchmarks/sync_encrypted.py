@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from edge_infer.bundle.keys import write_key
 from edge_infer.bundle.manifest import FileEntry, Manifest
-from edge_infer.bundle.sealed import write_key
 from edge_infer.bundle.variant import Variant
 from edge_infer.runtime.loader import trial
 from edge_infer.runtime.options import LoadOptions

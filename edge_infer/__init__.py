@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from edge_infer.monitor.counters import Counters
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.preflight import Preflight, check
-    from edge_infer.runtime.session import PreparedCall, Report, Session
+    from edge_infer.runtime.prepared_call import PreparedCall
+    from edge_infer.runtime.session import Report, Session
     from edge_infer.runtime.stream import Stream
     from edge_infer.runtime.tuning import tune
     from edge_infer.tasks.pipeline import Pipeline, pipeline, pipeline_async
@@ -150,7 +151,7 @@ _PLACES = {
     "Padding": "tasks.text.length",
     "Pipeline": "tasks.pipeline",
     "Preflight": "runtime.preflight",
-    "PreparedCall": "runtime.session",
+    "PreparedCall": "runtime.prepared_call",
     "Report": "runtime.session",
     "Session": "runtime.session",
     "StepCache": "chains.cache",

@@ -58,6 +58,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "chains/build.py": (("page",), "writes bundles for commands"),
     "chains/vectors.py": (("page",), "read when a chain is built and verified, on a host"),
     "bundle/quality.py": (("device",), "read where variants are compared; a slim folder has one"),
+    "bundle/keys.py": (("page",), "opens sealed files, see bundle/sealed.py"),
     "bundle/sealed.py": (("page",), "needs the package cryptography, which a page does not bring"),
     "formats/input_files.py": (_EVERYWHERE, "read by commands and converters"),
     "formats/spans.py": (("page",), "read when a delta of a model is written, on a host"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from mmap import mmap
 
-    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.keys import KeySource
     from edge_infer.bundle.source import Source
     from edge_infer.formats.safetensors import Example
 
@@ -154,11 +154,11 @@ class Bundle:
                     f"`{location}` is encrypted, which Python in a page does not read",
                     hint="in JavaScript: load('edge+/store/MODEL', { key })",
                 )
-            from edge_infer.bundle.sealed import KeyRing, SealedSource, opened
+            from edge_infer.bundle import keys, sealed
 
-            ring = KeyRing.of(key)
-            clear = opened(data, ring, location)
-            return cls(Manifest.from_bytes(clear), sha256(data), location, SealedSource(source, ring))
+            ring = keys.KeyRing.of(key)
+            clear = sealed.opened(data, ring, location)
+            return cls(Manifest.from_bytes(clear), sha256(data), location, sealed.SealedSource(source, ring))
         return cls(Manifest.from_bytes(data), sha256(data), location, source)
 
     @classmethod

@@ -98,7 +98,7 @@ def encryption(file: Path) -> None:
     The first key encrypts, all of them decrypt: give devices the new file before you publish with it. Whoever has the
     file has the weights, and without it nobody has them: back it up.
     """
-    from edge_infer.bundle.sealed import write_key
+    from edge_infer.bundle.keys import write_key
 
     key = write_key(file)
     output.talk(f"{file} has the new key {key.name} in front; only its owner may read it. Back it up")

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.backends.web.litert import LiteRTWebBackend
 from edge_infer.compat.ort_errors import absent
 from edge_infer.compat.ort_values import as_tensor, presented
+from edge_infer.compat.tflite_details import detail_of
 from edge_infer.errors import EdgeInferError, UnsupportedModel
 from edge_infer.formats.tflite_tables import TfliteSignature, read_tables
-from edge_infer.tensors.arrays import has_numpy
-from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -153,26 +152,8 @@ class Interpreter:
         raise ValueError(f'Invalid signature_key provided: "{signature_key}".')
 
     def _detail(self, number: int) -> dict[str, Any]:
-        tensor = self._tables.tensors[number]
-        shape = self._shapes.get(number, tensor.shape)
-        if number in self._results:
-            shape = self._results[number].shape
-        is_single = len(tensor.scales) == 1 and len(tensor.zero_points) <= 1
-        zero_point = tensor.zero_points[0] if tensor.zero_points else 0
-        return {
-            "name": tensor.name,
-            "index": number,
-            "shape": _array(shape, "int32"),
-            "shape_signature": _array(tensor.signature, "int32"),
-            "dtype": _numpy_type(tensor.dtype),
-            "quantization": (tensor.scales[0], zero_point) if is_single else (0.0, 0),
-            "quantization_parameters": {
-                "scales": _array(tensor.scales, "float32"),
-                "zero_points": _array(tensor.zero_points, "int32"),
-                "quantized_dimension": tensor.dimension,
-            },
-            "sparsity_parameters": {},
-        }
+        shape = self._results[number].shape if number in self._results else self._shapes.get(number)
+        return detail_of(self._tables.tensors[number], number, shape)
 
     # -- running --
 
@@ -392,21 +373,3 @@ def _warn_of_threads(asked: int | None, used: int) -> None:
     from warnings import warn
 
     warn(f"num_threads is {asked}, but the engine of this page started with {used}", UserWarning, stacklevel=3)
-
-
-def _array(values: Sequence[float], dtype: str) -> Any:
-    """Return numbers as natively where numpy can be imported, else as a tuple."""
-    if not has_numpy():
-        return tuple(values)
-    import numpy
-
-    return numpy.array(values, dtype=dtype)
-
-
-def _numpy_type(dtype: str) -> Any:
-    """Return numpy's type where numpy can be imported, else its name."""
-    if not has_numpy() or dtype in ("string", "bfloat16", "int4", "unknown"):
-        return DType(dtype) if dtype in list(DType) else dtype
-    import numpy
-
-    return numpy.dtype(dtype).type

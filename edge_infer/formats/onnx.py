@@ -78,14 +78,14 @@ def places(data: memoryview | bytes, at: int, end: int) -> Iterator[tuple[int, i
         ValueError: It is none.
     """
     while at < end:
-        tag, at = _varint(data, at)
+        tag, at = varint(data, at)
         number, kind = (tag & 0xFFFFFFFF) >> 3, tag & 7  # protobuf keeps 32 bits of a tag, however many there are
         if kind == 0:
-            value, at = _varint(data, at)
+            value, at = varint(data, at)
             yield number, value, -1
             continue
         if kind == 2:
-            size, at = _varint(data, at)
+            size, at = varint(data, at)
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
@@ -96,7 +96,12 @@ def places(data: memoryview | bytes, at: int, end: int) -> Iterator[tuple[int, i
         at += size
 
 
-def _varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
+def varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
+    """Return the number at an offset, and the offset behind it.
+
+    Raises:
+        ValueError: It has no end.
+    """
     value = shift = 0
     while at < len(data) and shift < 64:
         byte = data[at]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.formats.onnx import fields, text_of
+from edge_infer.formats.onnx import fields, text_of, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -286,17 +286,10 @@ def _integers(value: memoryview | int) -> Iterator[int]:
     if isinstance(value, int):
         yield value
         return
-    number = shift = 0
-    for byte in value:
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            yield number
-            number = shift = 0
-        elif shift >= 70:
-            raise ValueError("not a protobuf message: a number without end")
-    if shift:
-        raise ValueError("not a protobuf message: a number is cut short")
+    at = 0
+    while at < len(value):
+        number, at = varint(value, at)
+        yield number
 
 
 def _integer(value: memoryview | int) -> int:
@@ -391,10 +384,7 @@ def _tensor_type(message: memoryview) -> tuple[int, tuple[int | str, ...] | None
         if number == 1:
             kind = _integer(value)
         elif number == 2 and not isinstance(value, int):
-            shape = []
-            for _, dimension in fields(value):
-                if not isinstance(dimension, int):
-                    shape.append(_dimension(dimension))
+            shape = [_dimension(dimension) for _, dimension in fields(value) if not isinstance(dimension, int)]
     return kind, None if shape is None else (*shape,)
 
 

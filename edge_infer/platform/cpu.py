@@ -22,8 +22,8 @@ _FEATURES = (
     *("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8"),
     *("neon", "asimd", "asimdhp", "asimddp", "i8mm", "sve"),
 )
-#: Features by which one instruction sums products of 8-bit numbers into 32 bits without saturation.
-DOT_PRODUCT = ("avx512_vnni", "avx_vnni", "asimddp", "i8mm", "amx_int8")
+# Those by which one instruction sums products of 8-bit numbers into 32 bits without saturation.
+_DOT_PRODUCT = ("avx512_vnni", "avx_vnni", "asimddp", "i8mm", "amx_int8")
 _ROOT = "/"
 _CGROUPS = "sys/fs/cgroup"
 _CPUS = "sys/devices/system/cpu"
@@ -45,7 +45,12 @@ class Processor(Record):
     @property
     def has_dot_product(self) -> bool:
         """Whether int8 products are summed in one exact instruction: VNNI on x86, dotprod on ARM."""
-        return any(feature in DOT_PRODUCT for feature in self.features)
+        return any(feature in _DOT_PRODUCT for feature in self.features)
+
+    @property
+    def saturates(self) -> bool:
+        """Whether plain int8 kernels sum two products in 16 bits, which overflow: x86 without VNNI."""
+        return ("avx2" in self.features or "avx512f" in self.features) and not self.has_dot_product
 
 
 # MIDR part numbers of ARM's own cores (Linux, arch/arm64/include/asm/cputype.h); those of the Raspberry Pi and like.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from edge_infer.backends.base import EngineOptions
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.keys import KeySource
     from edge_infer.runtime.session import Session
 
 # The engine that is preferred for what it reads (`registry.py`); its start is what a first result waits for.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from edge_infer.backends.base import EngineOptions
-    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.keys import KeySource
 
 
 class LoadOptions(Record):
@@ -33,7 +33,7 @@ class LoadOptions(Record):
     def __init__(self, *values: Any, **named: Any) -> None:
         super().__init__(*values, **named)
         if isinstance(self.key, bytes):
-            from edge_infer.bundle.sealed import KeyRing
+            from edge_infer.bundle.keys import KeyRing
 
             self.__dict__["key"] = KeyRing.of(self.key)  # which shows the key to no log
 

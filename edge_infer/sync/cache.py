@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.keys import KeySource
 
 _SCHEME = "edge+"
 # Two processes that start at once bring the same model: the second waits for what the first brings.

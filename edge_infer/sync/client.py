@@ -7,7 +7,8 @@ import time
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.bundle.sealed import KeyRing, SealedFile
+from edge_infer.bundle.keys import KeyRing
+from edge_infer.bundle.sealed import SealedFile
 from edge_infer.errors import (
     BackendUnavailable,
     BundleError,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
-    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.keys import KeySource
     from edge_infer.sync.pack import Base
     from edge_infer.sync.revision import File, Object, Revision
 

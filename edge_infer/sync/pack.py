@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Literal, Protocol
 
-    from edge_infer.bundle.sealed import Key
+    from edge_infer.bundle.keys import Key
     from edge_infer.sync.revision import File
 
     class Readable(Protocol):

@@ -6,8 +6,9 @@ import hashlib
 import io
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer.bundle.keys import KeyRing
 from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, PART_SIZE, Manifest
-from edge_infer.bundle.sealed import MAGIC, KeyRing, opened, seal
+from edge_infer.bundle.sealed import MAGIC, opened, seal
 from edge_infer.errors import BundleError, DeltaError, IntegrityError, StoreError
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
@@ -17,7 +18,7 @@ from edge_infer.sync.stage import WHOLE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer.bundle.sealed import Key, KeySource
+    from edge_infer.bundle.keys import Key, KeySource
     from edge_infer.sync.repository import Repository
 
 #: A delta is kept only where it is smaller than this share of the full pack.

@@ -1,4 +1,4 @@
-"""Elements of a tensor between Python values and bytes, without numpy.
+"""Elements of a tensor between Python values, bytes and the buffer protocol, without numpy.
 
 bfloat16 is the upper half of a float32. Two 4-bit values share a byte, the first in the low half, as in ONNX and
 TFLite.
@@ -91,3 +91,40 @@ def unpack(data: memoryview, dtype: DType, count: int) -> list[Any]:
         nibbles = [nibble for byte in data[: (count + 1) // 2] for nibble in (byte & 15, byte >> 4)][:count]
         return [nibble - 16 if nibble > 7 else nibble for nibble in nibbles] if dtype is DType.INT4 else nibbles
     return list(struct.unpack_from(f"<{count}{dtype.buffer_format}", data))
+
+
+def shaped(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> memoryview:
+    """Give flat bytes their format and shape. 4-bit types stay flat bytes: no format of the protocol describes them."""
+    if dtype.bits < 8:
+        return data
+    if prod(shape):
+        code: Any = dtype.buffer_format
+        view: memoryview = data.cast(code, shape)
+        return view
+    # memoryview.cast cannot make a dimension of 0; a ctypes array can, and numpy reads it.
+    return memoryview(ctypes_array(dtype, shape)())
+
+
+def ctypes_array(dtype: DType, shape: tuple[int, ...]) -> Any:
+    """Build the ctypes array type of a dtype and shape; ctypes has no half precision, whose bits stand in as uint16."""
+    import ctypes
+
+    if dtype.bits < 8:
+        shape = (dtype.nbytes(shape),)
+    array: Any = {
+        "f": ctypes.c_float,
+        "d": ctypes.c_double,
+        "e": ctypes.c_uint16,
+        "b": ctypes.c_int8,
+        "B": ctypes.c_uint8,
+        "h": ctypes.c_int16,
+        "H": ctypes.c_uint16,
+        "i": ctypes.c_int32,
+        "I": ctypes.c_uint32,
+        "q": ctypes.c_int64,
+        "Q": ctypes.c_uint64,
+        "?": ctypes.c_bool,
+    }[dtype.buffer_format]
+    for dim in reversed(shape):
+        array = array * dim
+    return array

@@ -193,7 +193,7 @@ class Tensor:
         """Export the data with its shape (PEP 688; for Python 3.11 see `__new__`)."""
         if self.dtype is DType.STRING:
             raise BufferError("a tensor of strings has no buffer; use .tolist()")
-        return _shaped(self._bytes, self.dtype, self.shape)
+        return elements.shaped(self._bytes, self.dtype, self.shape)
 
     def __setitem__(self, index: object, value: object) -> None:
         raise TypeError("a Tensor is read-only; write into the buffer that it was made of")
@@ -379,43 +379,6 @@ class EngineTensor(Tensor):
         return self.to_host()._values()
 
 
-def _shaped(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> memoryview:
-    """Give flat bytes their format and shape. 4-bit types stay flat bytes: no format of the protocol describes them."""
-    if dtype.bits < 8:
-        return data
-    if prod(shape):
-        code: Any = dtype.buffer_format
-        shaped: memoryview = data.cast(code, shape)
-        return shaped
-    # memoryview.cast cannot make a dimension of 0; a ctypes array can, and numpy reads it.
-    return memoryview(_ctypes_array(dtype, shape)())
-
-
-def _ctypes_array(dtype: DType, shape: tuple[int, ...]) -> Any:
-    """Build the ctypes array type of a dtype and shape; ctypes has no half precision, whose bits stand in as uint16."""
-    import ctypes
-
-    if dtype.bits < 8:
-        shape = (dtype.nbytes(shape),)
-    array: Any = {
-        "f": ctypes.c_float,
-        "d": ctypes.c_double,
-        "e": ctypes.c_uint16,
-        "b": ctypes.c_int8,
-        "B": ctypes.c_uint8,
-        "h": ctypes.c_int16,
-        "H": ctypes.c_uint16,
-        "i": ctypes.c_int32,
-        "I": ctypes.c_uint32,
-        "q": ctypes.c_int64,
-        "Q": ctypes.c_uint64,
-        "?": ctypes.c_bool,
-    }[dtype.buffer_format]
-    for dim in reversed(shape):
-        array = array * dim
-    return array
-
-
 # A class for each shape seen lately. Bounded: it takes some kB, and a growing cache has a new shape at each step.
 _EXPORTING: dict[tuple[Any, DType, tuple[int, ...]], Any] = {}
 _MAX_EXPORTING = 64
@@ -427,5 +390,6 @@ def _exporting(cls: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
     if made is None:
         if len(_EXPORTING) >= _MAX_EXPORTING:
             _EXPORTING.clear()
-        made = _EXPORTING[key] = type(cls.__name__, (cls, _ctypes_array(dtype, shape)), {"__module__": cls.__module__})
+        bases = (cls, elements.ctypes_array(dtype, shape))
+        made = _EXPORTING[key] = type(cls.__name__, bases, {"__module__": cls.__module__})
     return made

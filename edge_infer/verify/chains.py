@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from edge_infer.bundle.sealed import KeySource
+    from edge_infer.bundle.keys import KeySource
     from edge_infer.chains.definition import ChainStep
 
 #: What stands for a step in the row of the whole chain.

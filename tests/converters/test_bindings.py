@@ -54,6 +54,22 @@ def write(folder: Path) -> tuple[Path, bytes]:
     return folder / "model.onnx", data
 
 
+@pytest.mark.parametrize("value", [None, "high", object(), [[1], [1, 2]], 1j, b"16000"])
+def test_a_binding_that_is_no_number_is_refused_by_the_inputs_name(value: object, tmp_path: Path) -> None:
+    path, _ = write(tmp_path)
+
+    with pytest.raises(InputError, match=r"Input `rate` is bound to a `.*` that is no number and no array of numbers"):
+        convert(path, tmp_path / "m.bundle", bind={"rate": value})
+
+
+def test_a_number_may_be_bound_as_text(tmp_path: Path) -> None:
+    path, _ = write(tmp_path)
+
+    made = load(path, SourceOptions(bind={"rate": "16000"}))
+
+    assert [spec.name for spec in made.inputs] == ["x"]
+
+
 def test_int8_of_operators_in_branches_hints_at_the_input_that_decides(tmp_path: Path) -> None:
     """Silero asks for the rate of its sound, and has all weights behind an If on it."""
     graphs: dict[str, Any] = {

@@ -17,8 +17,9 @@ from onnx import helper, numpy_helper
 
 import edge_infer
 from edge_infer.backends.onnxruntime.api import Api
-from edge_infer.backends.onnxruntime.entries import session_entries, sums_exactly
+from edge_infer.backends.onnxruntime.entries import session_entries
 from edge_infer.errors import OutOfMemory, UnsupportedModel
+from edge_infer.platform.cpu import Processor, read_processor
 from tests.support import zoo
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def test_the_parity_switch_reaches_the_engine(
         call(api, name, *arguments)
 
     monkeypatch.setattr(Api, "call", recorded)
-    monkeypatch.setattr("edge_infer.backends.onnxruntime.entries.sums_exactly", lambda: False)
+    monkeypatch.setattr("edge_infer.backends.onnxruntime.entries.read_processor", lambda: Processor("", ("avx2",), 1))
     options = {"session.x64quantprecision": "1"}
     if wish is not None:
         options |= edge_infer.OnnxRuntimeOptions(session_settings={"session.x64quantprecision": wish}).settings()
@@ -224,13 +225,15 @@ def test_the_switch_is_left_out_where_the_processor_needs_none(monkeypatch: pyte
     bundles = {"session.x64quantprecision": "1"}
     programs = edge_infer.OnnxRuntimeOptions(session_settings=bundles).settings()
 
-    monkeypatch.setattr("edge_infer.backends.onnxruntime.entries.sums_exactly", lambda: True)
+    monkeypatch.setattr(
+        "edge_infer.backends.onnxruntime.entries.read_processor", lambda: Processor("", ("avx2", "avx_vnni"), 1)
+    )
 
     assert session_entries(bundles) == {}
     assert session_entries(bundles | programs) == bundles  # who asks for it gets it
 
 
-@pytest.mark.skipif(not sums_exactly(), reason="this processor has no VNNI")
+@pytest.mark.skipif(not read_processor().has_dot_product, reason="this processor has no VNNI")
 def test_with_vnni_the_switch_changes_no_bit(write_model: WriteModel) -> None:
     rng = np.random.default_rng(0)
     weights = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from edge_infer.bundle.sealed import KeyRing, write_key
+from edge_infer.bundle.keys import KeyRing, write_key
 from edge_infer.cli import cli
 from edge_infer.errors import EncryptedError, InputError
 from edge_infer.platform.systemd import Watchdog, answers, notify, watchdog_s

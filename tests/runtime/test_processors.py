@@ -9,6 +9,7 @@ import pytest
 
 from edge_infer.platform import cpu, host
 from edge_infer.platform.cpu import (
+    Processor,
     is_emulated,
     physical_cores,
     read_affinity,
@@ -100,6 +101,21 @@ def test_a_raspberry_pi_is_known_by_its_part_number_and_its_dot_product(tmp_path
     assert read_features(root) == found.features
     assert found.has_dot_product
     assert not found._replace(features=("asimd",)).has_dot_product
+
+
+@pytest.mark.parametrize(
+    ("features", "saturates"),
+    [
+        (("avx2",), True),
+        (("avx2", "avx512f"), True),
+        (("avx2", "avx_vnni"), False),
+        (("avx2", "avx512f", "avx512_vnni"), False),
+        (("asimd",), False),
+        ((), False),
+    ],
+)
+def test_int8_saturates_on_x86_without_vnni(features: tuple[str, ...], saturates: bool) -> None:
+    assert Processor("", features, 1).saturates is saturates
 
 
 @pytest.mark.parametrize(

@@ -19,18 +19,8 @@ from hypothesis import strategies as st
 
 import edge_infer
 from edge_infer.bundle.bundle import Bundle
-from edge_infer.bundle.sealed import (
-    CHUNK,
-    ENVIRONMENT,
-    Key,
-    KeyRing,
-    SealedFile,
-    clear_size,
-    opened,
-    seal,
-    sealed_size,
-    write_key,
-)
+from edge_infer.bundle.keys import ENVIRONMENT, Key, KeyRing, write_key
+from edge_infer.bundle.sealed import CHUNK, SealedFile, clear_size, opened, seal, sealed_size
 from edge_infer.errors import DeltaError, EncryptedError, FetchError, IntegrityError, StoreError, TrialError
 from edge_infer.platform.fetch import fetch
 from edge_infer.runtime.live import LiveSession

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.errors import InputError
 from edge_infer_converters import convert_run
 from edge_infer_converters.given import Given
+from edge_infer_converters.option_values import taken
 from edge_infer_converters.options import RECIPE_DEFAULTS, documented
 from edge_infer_converters.recipe import Recipe
+from edge_infer_converters.report.reporter import Reporter
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
     from edge_infer_converters.conversion import Conversion
-    from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.sources.options import Shape
 
     FilePath = str | os.PathLike[str]
@@ -36,7 +37,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     task: str | None = None,
     preprocess: FilePath | None = None,
     license: str | None = None,  # noqa: A002  the manifest's word
-    samples: Sequence[FilePath] = (),
+    samples: FilePath | Sequence[FilePath] = (),
     precision: str | Sequence[str] | None = None,
     max_loss: str | float | None = None,
     min_sqnr: float | None = None,
@@ -46,7 +47,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     max_ram: str | int | None = None,
     measured: FilePath | None = None,
     metric: str | None = None,
-    format: str | None = None,  # noqa: A002  the command's word
+    format: str | Sequence[str] | None = None,  # noqa: A002  the command's word
     shape: Mapping[str, Shape] | None = None,
     dynamic: str | Sequence[str] | None = None,
     bind: Mapping[str, Any] | None = None,
@@ -94,10 +95,18 @@ def convert(  # noqa: D417  the options are described in their declaration
     ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32', 'tflite/fp16', 'tflite/int8', 'tflite/mixed']
     """
     given = dict(locals())
-    asked = Recipe.of(**{one: given[one] for one in RECIPE_DEFAULTS})
+    for wanted in (Recipe, Reporter):
+        one = given.pop(wanted.__name__.lower())
+        if one is not None and not isinstance(one, wanted):
+            raise InputError(
+                f"`{wanted.__name__.lower()}` is a `{type(one).__name__}`, expected a `{wanted.__name__}`",
+                hint="leave it out for the usual one",
+            )
+    asked = Recipe.of(**{one: given.pop(one) for one in RECIPE_DEFAULTS})
+    beside = taken(given)
     if recipe is not None and asked != Recipe():
         raise InputError(
             "`recipe` says what to make, and so do other arguments of `convert`", hint="put all of it into the recipe"
         )
-    told = Given(**{one: given[one] for one in Given._fields})
-    return convert_run.convert(model, output, recipe or asked, told, force=force, report=report, reporter=reporter)
+    told = Given(**{one: beside.pop(one) for one in Given._fields})
+    return convert_run.convert(recipe=recipe or asked, given=told, reporter=reporter, **beside)

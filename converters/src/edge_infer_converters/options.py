@@ -127,7 +127,7 @@ OPTIONS = (
     ),
     Option(
         name="samples",
-        type="Sequence[FilePath]",
+        type="FilePath | Sequence[FilePath]",
         help="A picture or sound to try the model on, kept in the bundle: its page starts with it. May be repeated.",
         default=(),
         flag="--sample",
@@ -180,7 +180,7 @@ OPTIONS = (
     ),
     _recipe(
         "format",
-        "str | None",
+        "str | Sequence[str] | None",
         "The formats to write: compiled is a small model with its kernels, which needs no engine; both stands for ONNX "
         "and TFLite. Default: those that the target reads, and compiled where the model fits.",
         choices=(*FORMATS, "both"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.measure.budget import Budget, parse_latency, parse_share, parse_size
+from edge_infer_converters.option_values import taken
 from edge_infer_converters.options import CALIBRATIONS, FORMATS, INTERFACES, LAYOUTS, RECIPE_DEFAULTS, TRANSPORTS
 from edge_infer_converters.sources.options import SourceOptions, parse_dynamic
 from edge_infer_converters.targets import TARGETS
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
+_BOTH = {"both": ("onnx", "tflite")}
 #: The values of `--precision`; `auto` stands for the target's usual ones and `mixed`.
 WORDS = (*dict.fromkeys(plan.word or plan.precision for plan in PLANS), "auto")
 # With integers in and out. Our adapter turns floats into them and back; LiteRT.js refuses such a file.
@@ -71,11 +73,12 @@ class Recipe:
         """Make a recipe from the options of `convert` that belong to it, by their keywords (`options.OPTIONS`).
 
         Raises:
-            InputError: A value is unknown, or a share or size cannot be read.
+            InputError: A value is unknown or of another type, or a share or size cannot be read.
         """
-        one = SimpleNamespace(**{name: given.pop(name, default) for name, default in RECIPE_DEFAULTS.items()})
-        if given:
-            raise TypeError(f"{', '.join(given)}: not an option of a recipe")
+        unknown = given.keys() - RECIPE_DEFAULTS.keys()
+        if unknown:
+            raise TypeError(f"{', '.join(sorted(unknown))}: not an option of a recipe")
+        one = SimpleNamespace(**(RECIPE_DEFAULTS | taken(given)))
         budget = Budget(
             parse_share(one.max_loss) if isinstance(one.max_loss, str) else one.max_loss,
             one.min_sqnr,
@@ -86,7 +89,7 @@ class Recipe:
             parse_size(one.max_ram) if isinstance(one.max_ram, str) else one.max_ram,
         )
         return cls(
-            ("onnx", "tflite") if one.format == "both" else (one.format,) if one.format else (),
+            tuple(dict.fromkeys(name for word in _words(one.format) for name in _BOTH.get(word, (word,)))),
             _words(one.precision),
             one.keep_all,
             budget,

@@ -31,12 +31,6 @@ _BUNDLE_MAY_SET = (
 # (onnxruntime_session_options_config_keys.h). With VNNI both give the same bits, and the slow ones take up to twice the
 # time of a whole model: there the bundle's wish is met without it. A program's own (`user.`) is passed on unchanged.
 _PRECISE = "session.x64quantprecision"
-_VNNI = ("avx512_vnni", "avx_vnni")
-
-
-def sums_exactly() -> bool:
-    """Tell whether this processor's int8 products are exact in the quick kernels too."""
-    return any(feature in _VNNI for feature in read_processor().features)
 
 
 def session_entries(options: Mapping[str, str]) -> dict[str, str]:
@@ -52,7 +46,7 @@ def session_entries(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         if key.startswith("user."):
             entries[key.removeprefix("user.")] = value
-        elif key == _PRECISE and sums_exactly():
+        elif key == _PRECISE and read_processor().has_dot_product:
             continue
         elif key.startswith(_BUNDLE_MAY_SET):
             entries[key] = value

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import BundleError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, NoReturn
 
 #: The largest of these files; a list of labels is some 100 kB.
@@ -120,6 +121,11 @@ def numbered(names: dict[Any, Any], where: str) -> list[str]:
     if sorted(found) != list(range(len(names))):
         raise BundleError(f"{where} does not number its {len(names)} labels from 0 on", hint=hint)
     return [found[i] for i in range(len(found))]
+
+
+def read_beside(files: Mapping[str, bytes], name: str) -> Fields | None:
+    """Return the object in a file of a folder; None where it is not among the files."""
+    return read_json(files[name], name) if name in files else None
 
 
 def read_json(data: bytes, where: str) -> Fields:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.errors import BundleError, InputError, UnsupportedError, listed
 from edge_infer.tasks.sources import timm
 from edge_infer.tasks.sources.feature_extractors import sound_steps
-from edge_infer.tasks.sources.fields import read_any, read_json
+from edge_infer.tasks.sources.fields import read_beside, read_json
 from edge_infer.tasks.sources.found import made
 from edge_infer.tasks.sources.image_processors import processor_type, steps_of
 from edge_infer.tasks.sources.images import ImageInput, is_image
+from edge_infer.tasks.sources.sentence_transformers import SENTENCES, after_tokens, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     StepJson = dict[str, Any]
 
 SOURCE = "huggingface"
-SENTENCES = "sentence-transformers"
 #: The files of a folder that are read.
 FILES = (
     "1_Pooling/config.json",
@@ -65,8 +65,6 @@ _ALSO = {
 _SIGMOID_DETECTORS = ("conditional_detr", "deformable_detr", "dab-detr", "rt_detr", "rt_detr_v2", "d_fine")
 #: Models whose positions begin behind the id of padding, so that two of them hold no token.
 _SHIFTED = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "bertweet", "xlm-roberta-xl", "data2vec-text")
-_POOLING = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
-_POOLING_WORDS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
 #: Outputs that are a vector of each token, and those that are the vector of the text: `text_embeds` is that of CLIP.
 _TOKEN_VECTORS = ("last_hidden_state", "token_embeddings")
 _TEXT_VECTORS = ("sentence_embedding", "text_embeds")
@@ -218,7 +216,7 @@ class _Folder:
         """Return the steps to the text of a CTC model, and the vocabulary that they read."""
         if "vocab.json" not in self._files:
             raise UnsupportedError("the folder has no vocab.json", hint="download it, beside config.json")
-        config = self._read("tokenizer_config.json")
+        config = read_beside(self._files, "tokenizer_config.json")
         step: StepJson = {"step": "post.ctc", "tensor": self._tensor("logits")}
         if config is not None:
             step["blank"] = _token(config, "pad_token", "<pad>")
@@ -238,7 +236,7 @@ class _Folder:
             )
         after, source, prefix = self._after_text(task), SOURCE, None
         if task == "feature-extraction" and "modules.json" in self._files:
-            source, prefix = SENTENCES, self._prompt()
+            source, prefix = SENTENCES, prompt_of(self._files)
         length = self._fixed_length() or self._max_length()
         # transformers' own: at most 128 tokens, and half of a window.
         stride = min(length // 2, 128) if task == "question-answering" and length is not None else None
@@ -287,67 +285,11 @@ class _Folder:
         tensor = self._tensor(*_TOKEN_VECTORS)
         if "modules.json" not in self._files:
             return [{"step": "post.pool", "tensor": tensor, "method": "none"}]
-        pooling, normalizes = None, False
-        for module in self._modules():
-            kind = module.rpartition(".")[2]
-            if kind == "Pooling":
-                pooling = self._pooling()
-            elif kind == "Normalize":
-                normalizes = True
-            elif kind != "Transformer":
-                raise UnsupportedError(
-                    f"the module `{kind}` of modules.json is not supported", hint="--preprocess FILE.json"
-                )
-        after: list[StepJson] = [{"step": "post.pool", "tensor": tensor, "method": pooling or "none"}]
-        return [*after, {"step": "post.normalize"}] if normalizes else after
-
-    def _modules(self) -> list[str]:
-        entries = read_any(self._files["modules.json"], "modules.json")
-        fits = isinstance(entries, list) and all(
-            isinstance(one, dict) and isinstance(one.get("type"), str) for one in entries
-        )
-        if not fits:
-            raise BundleError("`modules.json` is not a list of modules with a `type`", hint="download the file again")
-        return [one["type"] for one in entries]
-
-    def _pooling(self) -> str:
-        config = self._read("1_Pooling/config.json")
-        if config is None:
-            raise UnsupportedError("the folder has no 1_Pooling/config.json", hint="download it, beside modules.json")
-        word = config.text("pooling_mode")
-        chosen = [word] if word else []
-        for name, value in config.values.items():
-            mode = name.removeprefix("pooling_mode_")
-            if mode != name and value:
-                chosen.append(mode)
-        known = {**_POOLING, **_POOLING_WORDS}
-        if len(chosen) != 1 or chosen[0] not in known:
-            raise UnsupportedError(
-                f"the pooling `{' + '.join(chosen) or 'without a mode'}` of 1_Pooling/config.json is not supported; "
-                f"supported is one of {listed(list(_POOLING_WORDS))}",
-                hint="--preprocess FILE.json",
-            )
-        return known[chosen[0]]
-
-    def _prompt(self) -> str | None:
-        """Return what sentence-transformers puts before each text unless told otherwise."""
-        bert = self._read("sentence_bert_config.json")
-        tokenizer = self._read("tokenizer_config.json")
-        lowers = bert is not None and bert.flag("do_lower_case")
-        if lowers and not (tokenizer is not None and tokenizer.flag("do_lower_case")):
-            raise UnsupportedError(
-                "`do_lower_case` of sentence_bert_config.json is not supported",
-                hint="AutoTokenizer.from_pretrained(FOLDER, do_lower_case=True).save_pretrained(FOLDER)",
-            )
-        config = self._read("config_sentence_transformers.json")
-        if config is None or "default_prompt_name" not in config:
-            return None
-        prompts = config.part("prompts")
-        return (prompts.text(config.text("default_prompt_name")) or None) if prompts is not None else None
+        return after_tokens(self._files, tensor)
 
     def _mask_token(self) -> str:
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
-            config = self._read(name)
+            config = read_beside(self._files, name)
             if config is not None and "mask_token" in config:
                 value = config.values["mask_token"]
                 part = config.part("mask_token") if isinstance(value, dict) else None
@@ -356,12 +298,12 @@ class _Folder:
 
     def _max_length(self) -> int | None:
         """Return the most tokens of a text: what the model was made for, and not what it was last trained with."""
-        bert = self._read("sentence_bert_config.json")
+        bert = read_beside(self._files, "sentence_bert_config.json")
         own = bert.whole("max_seq_length") if bert is not None else None
         positions = self._config.whole("max_position_embeddings")
         if positions is not None and self._config.text("model_type") in _SHIFTED:
             positions -= (self._config.whole("pad_token_id", 1) or 0) + 1
-        tokenizer = self._read("tokenizer_config.json")
+        tokenizer = read_beside(self._files, "tokenizer_config.json")
         said = tokenizer.real("model_max_length", 0.0) if tokenizer is not None and self._has_length(tokenizer) else 0.0
         found = [int(one) for one in (own, positions, said, self._fixed_length()) if one and 0 < one < _NO_LENGTH]
         return min(found) if found else None
@@ -407,12 +349,9 @@ class _Folder:
             )
         return spec.name
 
-    def _read(self, name: str) -> Fields | None:
-        return read_json(self._files[name], name) if name in self._files else None
-
     def _read_processor(self, kind: str) -> Fields | None:
         """Return `preprocessor_config.json` where it is for images, or for sounds."""
-        config = self._read("preprocessor_config.json")
+        config = read_beside(self._files, "preprocessor_config.json")
         if config is None:
             return None
         is_sound = "sampling_rate" in config or bool(

@@ -11,7 +11,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.bundle.sealed import CREDENTIAL
+from edge_infer.bundle.keys import CREDENTIAL
 from edge_infer.errors import InputError
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ def _int8(processor: Processor) -> Finding:
             "has no dotprod: int8 variants are right, but may be no faster than fp32",
             "edge-infer tune BUNDLE",
         )
-    if "avx2" in features or "avx512f" in features:
+    if processor.saturates:
         return Finding(
             "cpu.int8",
             "warning",

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_infer.bundle.sealed import CHUNK, Key, seal
+from edge_infer.bundle.keys import Key
+from edge_infer.bundle.sealed import CHUNK, seal
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.transforms import FLOATS, GROUPED, INTEGERS, PLANES, RATIOS, RESCALED, encode
 

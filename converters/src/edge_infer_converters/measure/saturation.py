@@ -66,8 +66,7 @@ def measure(file: Path, calls: Sequence[Outputs], references: Sequence[Outputs],
     """
     names = list(references[0])
     figures = [decibels(noise(references, _run(file, calls, names, precise=mode))) for mode in (True, False)]
-    is_x86 = "avx2" in processor.features or "avx512f" in processor.features
-    return Saturation(figures[0], figures[1], is_x86 and not processor.has_dot_product)
+    return Saturation(figures[0], figures[1], processor.saturates)
 
 
 def _run(file: Path, calls: Sequence[Outputs], names: list[str], *, precise: bool) -> list[Outputs]:

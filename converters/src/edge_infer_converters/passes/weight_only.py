@@ -14,6 +14,7 @@ Both `com.microsoft` operators are in onnxruntime from 1.20 and in the plain was
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,7 +106,7 @@ def weights_of(model: onnx.ModelProto, apart: Mapping[str, onnx.TensorProto] = _
         usable = [e for e in weight.encodings if e != "fp16" or largest <= _LARGEST_HALF]
         smaller = [e for e in usable if e == "fp32" or weight.nbytes(e) < weight.nbytes("fp32")]
         if len(smaller) > 1:
-            found.append(_with_encodings(weight, tuple(smaller)))
+            found.append(replace(weight, encodings=tuple(smaller)))
     return tuple(found)
 
 
@@ -214,10 +215,8 @@ class _Writer:
     def _store_palette(self, weight: Weight, size: int, values: np.ndarray) -> None:
         packed = pack_palette(values, weight.axis, size)
         places, picked, whole = (self._fresh(f"{weight.name}/{part}") for part in ("places", "picked", "float"))
-        codes, colors = (
-            self._add(f"{weight.name}/codes", packed.codes),
-            self._add(f"{weight.name}/colors", packed.colors),
-        )
+        codes = self._add(f"{weight.name}/codes", packed.codes)
+        colors = self._add(f"{weight.name}/colors", packed.colors)
         self._first.append(helper.make_node("Cast", [codes], [places], to=int(onnx.TensorProto.INT32)))
         self._first.append(helper.make_node("Gather", [colors, places], [picked]))
         self._first.append(
@@ -386,10 +385,6 @@ def _is_product(node: onnx.NodeProto, place: int) -> bool:
 def _attributes(node: onnx.NodeProto) -> dict[str, float]:
     kept = [a for a in node.attribute if a.type in (onnx.AttributeProto.INT, onnx.AttributeProto.FLOAT)]
     return {a.name: a.i if a.type == onnx.AttributeProto.INT else a.f for a in kept}
-
-
-def _with_encodings(weight: Weight, encodings: tuple[str, ...]) -> Weight:
-    return Weight(weight.name, weight.label, weight.kind, weight.shape, weight.axis, weight.is_transposed, encodings)
 
 
 def _as_rows(weight: Weight, values: np.ndarray) -> np.ndarray:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """The receiver of a conversion's progress and warnings."""
 

@@ -34,18 +34,19 @@ def bind_inputs(model: onnx.ModelProto, bindings: Mapping[str, Any]) -> onnx.Mod
     for name, given in bindings.items():
         if name not in inputs:
             raise unknown_input(name, list(inputs))
-        bound.graph.initializer.append(constant_of(inputs[name], np.asarray(given)))
+        bound.graph.initializer.append(constant_of(inputs[name], given))
         bound.graph.input.remove(inputs[name])
     if not bound.graph.input:
         raise InputError("--bind leaves the model without an input", hint="leave one of them free")
     return bound
 
 
-def constant_of(value: onnx.ValueInfoProto, given: np.ndarray) -> onnx.TensorProto:
-    """Return a value as the constant that stands for an input; `bind_inputs` documents the errors."""
+def constant_of(value: onnx.ValueInfoProto, values: object) -> onnx.TensorProto:
+    """Return values as the constant that stands for an input; `bind_inputs` documents the errors."""
     tensor = value.type.tensor_type
     if tensor.elem_type == onnx.TensorProto.STRING:
         raise InputError(f"Input `{value.name}` is a text, which --bind does not take", tensor=value.name)
+    given = _numbers(values, value.name)
     dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
     if given.size == 1 and None not in dims:
         given = np.broadcast_to(given.reshape(()), [dim or 0 for dim in dims])
@@ -67,3 +68,19 @@ def constant_of(value: onnx.ValueInfoProto, given: np.ndarray) -> onnx.TensorPro
     if not np.array_equal(stored.astype(np.float64), np.asarray(given, np.float64)) and dtype.kind in "iub":
         raise InputError(f"Input `{value.name}` is {dtype}, which does not hold every value given", tensor=value.name)
     return numpy_helper.from_array(stored, value.name)
+
+
+def _numbers(values: object, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "UV":  # numbers as text, and those of other libraries, such as bfloat16
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, RuntimeError):  # lists of several lengths, words, tensors of a device
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise InputError(
+            f"Input `{name}` is bound to a `{type(values).__name__}` that is no number and no array of numbers",
+            hint=f'bind={{"{name}": 16000}}',
+            tensor=name,
+        )
+    return array

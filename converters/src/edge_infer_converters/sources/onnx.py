@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx
 
 from edge_infer.errors import ConversionError, InputError, UnsupportedModel
-from edge_infer.platform.cpu import DOT_PRODUCT, read_features
+from edge_infer.platform.cpu import read_processor
 from edge_infer_converters.engine import first_line
 from edge_infer_converters.passes.clean_up import clean_up
 from edge_infer_converters.passes.fold_branches import fold_branches
@@ -279,7 +279,7 @@ class Reference:
     def __init__(self, model: SourceModel, *, optimised: bool = False) -> None:
         self.outputs = [spec.name for spec in model.outputs]
         session = partial(session_of, model.proto, model.name, in_files=model.in_files)
-        if not optimised and _saturates(model.proto):
+        if not optimised and read_processor().saturates and _multiplies_integers(model.proto):
             with suppress(UnsupportedModel):  # the precise mode lacks kernels for some signed numbers
                 self._session = session(optimised=True)
                 return
@@ -301,11 +301,7 @@ class Reference:
         return dict(zip(self.outputs, results, strict=True))
 
 
-def _saturates(model: onnx.ModelProto) -> bool:
-    """Tell whether a model multiplies integers on a CPU that sums two products in 16 bits."""
-    features = read_features()
-    if "avx2" not in features or any(feature in DOT_PRODUCT for feature in features):
-        return False
+def _multiplies_integers(model: onnx.ModelProto) -> bool:
     return any(node.op_type in _INTEGER_PRODUCTS for graph in graphs_of(model.graph) for node in graph.node)
 
 

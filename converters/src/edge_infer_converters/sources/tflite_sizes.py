@@ -113,7 +113,7 @@ def _bind(graph: Graph, options: SourceOptions) -> None:
         tensor = _input(graph, name)
         shape = [dim if dim >= 0 else None for dim in tensor.signature]
         value = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(tensor.dtype), shape)
-        tensor.data = numpy_helper.to_array(constant_of(value, np.asarray(given)))
+        tensor.data = numpy_helper.to_array(constant_of(value, given))
         tensor.shape = tensor.signature = tensor.data.shape
         graph.inputs.remove(tensor)
     if not graph.inputs:

@@ -14,7 +14,7 @@ import edge_infer
 from edge_infer import Bundle
 from edge_infer.errors import ConversionError
 from edge_infer.parity import comparison
-from edge_infer_converters import Recipe, convert
+from edge_infer_converters import Recipe, convert, convert_run
 from edge_infer_converters.passes.fp16 import to_fp16
 from edge_infer_converters.passes.graphs import graphs_of, sort_nodes, tensors_of
 from edge_infer_converters.passes.widen import widen
@@ -279,6 +279,16 @@ def test_the_source_is_kept_for_every_target_that_takes_it() -> None:
     assert made("onnx", format="onnx", precision="int8") == ["onnx/int8"]
     assert made("onnx", target="mcu") == ["tflite/int8"]
     assert made("tflite", format="tflite", target="pi") == ["tflite/fp16", "tflite/int8"]
+
+
+def test_what_is_made_is_foreseen(write_model: WriteModel) -> None:
+    model = write_model(halved(zoo.mlp(), keeps_ends=True))
+
+    foreseen = convert_run.foresee(model, None, Recipe.of(format="onnx"))
+
+    assert [(one.id, one.nbytes is not None) for one in foreseen.variants] == [
+        *(("onnx/fp32", True), ("onnx/fp16", True), ("onnx/int8", True))
+    ]
 
 
 def test_integer_ends_are_not_made_of_half_ones(write_model: WriteModel, tmp_path: Path) -> None:

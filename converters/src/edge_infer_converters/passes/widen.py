@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, inliner, numpy_helper
 
 from edge_infer_converters.passes.graphs import FreshNames, drop_stored_shapes, graphs_of, names_in, without_weights
 
@@ -33,7 +33,7 @@ def widen(model: onnx.ModelProto) -> onnx.ModelProto | None:
         The copy, which an engine may still refuse; None where the bits of a half are read.
     """
     light, large = without_weights(model)
-    wide = onnx.inliner.inline_local_functions(light) if light.functions else light
+    wide = inliner.inline_local_functions(light) if light.functions else light
     graphs = list(graphs_of(wide.graph))
     if any(node.op_type in _OF_BITS for graph in graphs for node in graph.node):
         return None

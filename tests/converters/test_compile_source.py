@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -137,15 +137,34 @@ def test_quantized_onnx_is_compiled_with_the_scales_that_it_came_with(form: Quan
             assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
-def test_weights_of_16_bits_are_refused_with_the_next_step(tmp_path: Path) -> None:
-    half = numpy_helper.from_array(np.ones((4, 4), np.float16), "w")
-    source = saved(tmp_path / "half.onnx", [_NODE("MatMul", ["x", "w"], ["y"])], 1, 4, dtype=TensorProto.FLOAT16)
-    model = onnx.load(source)
-    model.graph.initializer.append(half)
-    onnx.save(model, source)
+def weighted(path: Path, to: int, weights: np.ndarray[Any, Any]) -> Path:
+    """Write a model that multiplies in one type, by weights of another, between float32 ends."""
+    nodes = [
+        _NODE("Cast", ["stored"], ["w"], to=to),
+        _NODE("Cast", ["x"], ["given"], to=to),
+        _NODE("MatMul", ["given", "w"], ["made"]),
+        _NODE("Cast", ["made"], ["y"], to=TensorProto.FLOAT),
+    ]
+    model = onnx.load(saved(path, nodes, 1, 4))
+    model.graph.initializer.append(numpy_helper.from_array(weights, "stored"))
+    onnx.save(model, path)
+    return path
 
+
+def test_weights_of_16_bits_become_floats(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).normal(0, 1, (4, 4)).astype(np.float16)
+    source = weighted(tmp_path / "half.onnx", TensorProto.FLOAT16, weights)
+
+    done = compiled(source, tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    x = np.array([[1, -2, 3, 0.5]], np.float32)
+    with edge_infer.load(tmp_path / "out/model.wasm", arrays="numpy") as session:
+        np.testing.assert_allclose(session.run({"x": x})["y"], x @ weights.astype(np.float32), rtol=1e-5)
+
+
+def test_weights_in_integers_without_scales_are_refused_with_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(EdgeInferError) as refused:
-        read(source)
+        read(weighted(tmp_path / "whole.onnx", TensorProto.FLOAT, np.ones((4, 4), np.int8)))
     assert "edge-infer convert" in refused.value.hint
 
 

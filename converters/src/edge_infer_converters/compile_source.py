@@ -89,7 +89,7 @@ def _as_tflite(model: SourceModel, source: Path) -> bytes:
     except UnsupportedOperator as error:
         error.hint = _instead(error, model, source)
         raise
-    if graph.scales is None and model.precision != "fp32":
+    if graph.scales is None and not model.is_float:
         raise ConversionError(
             f"`{source}` stores its weights in {model.precision}, expected float32, or int8 with the scales of "
             "QuantizeLinear or QLinearConv",

@@ -196,13 +196,13 @@ class _Job:
         self._call_s = call_s
         is_large = prepared.model.in_files is not None  # the model lacks the values of its weights
         self._base = prepared.model.nbytes if is_large else nbytes_of(cleaned)
-        is_float = prepared.model.precision == "fp32" and not is_large
+        is_float = prepared.model.is_float and not is_large
         self._weights = weight_only.weights_of(weight_only.prepare(cleaned)) if is_float and self._base else ()
 
     def without_weights(self) -> dict[str, str]:
         """Say which variants in fewer bits cannot be made: those of a float model without weights."""
         model = self._prepared.model
-        if self._weights or model.precision != "fp32" or model.in_files is not None:
+        if self._weights or not model.is_float or model.in_files is not None:
             return {}
         smaller = [plan.id for plan in self._prepared.left if plan.format == "onnx" and plan.precision != "fp32"]
         return dict.fromkeys(smaller, "The model has no float32 weights to make smaller")
@@ -236,7 +236,7 @@ class _Job:
             trials = 2 + ceil(log2(count + 1))
             calls = count * min(self._data, dynamic.RANKING_CALLS) + trials * self._data
             return f"searched: {count} matrices, up to {trials} trials", calls, trials
-        if self._prepared.model.precision == "fp32" and word in ("int8", "int8-reduced", "int8x16"):
+        if self._prepared.model.is_float and word in ("int8", "int8-reduced", "int8x16"):
             tries = len(METHODS) if plan.format == "onnx" and self._recipe.calibrate == "auto" else 1
             extra = (tries + 1) * min(self._ranges, AUTO_CALLS) if tries > 1 else 0
             corrects = self._recipe.budget.is_set or self._recipe.calibrate == "auto"
@@ -281,7 +281,7 @@ class _Job:
                 return None
             low, high = self._tflite_bytes(self._prepared.graph, plan.precision)
             return low * 3 // 4, high + _KERNELS
-        if self._prepared.model.precision != "fp32":
+        if not self._prepared.model.is_float:
             return None if plan.precision != self._prepared.model.precision else (self._base, self._base)
         if plan.format == "tflite":
             return self._tflite_bytes(_graph_of(self._prepared), plan.precision)

@@ -22,7 +22,7 @@ from edge_infer_converters.forecast import Forecast, forecast
 from edge_infer_converters.measure import pipeline_vectors
 from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import choose_metric
-from edge_infer_converters.measure.own_error import MAX_BYTES, own_error
+from edge_infer_converters.measure.own_error import MAX_BYTES, OwnError, own_error
 from edge_infer_converters.measure.text_vectors import TextVectors
 from edge_infer_converters.measure.variants import Bench
 from edge_infer_converters.prepared import prepare
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edge_infer.bundle.variant import Variant
-    from edge_infer.parity.comparison import Parity
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.given import Given
     from edge_infer_converters.measure.metrics import Metric
@@ -162,7 +161,7 @@ class _Run:
         self._writer = writer
         self._reporter = reporter
         self._times = times
-        self._own: dict[str, Parity] = {}  # the source's own error, by output
+        self._own = OwnError({}, is_half=False)
 
     def measure_own_error(self, calls: Sequence[Outputs], outputs: Sequence[Outputs]) -> None:
         """Measure the source against itself: no variant must be nearer to it than that."""
@@ -171,8 +170,10 @@ class _Run:
         def load_optimised() -> Callable[[Outputs], Outputs]:
             return model.reference(optimised=True).run
 
-        loads_again = model.nbytes <= MAX_BYTES and model.is_engines_own
-        self._own = own_error(run, load_optimised if loads_again else None, calls, outputs, self.golden)
+        is_half = model.halves is not None
+        loads_again = is_half or (model.nbytes <= MAX_BYTES and model.is_engines_own)
+        found = own_error(run, load_optimised if loads_again else None, calls, outputs, self.golden)
+        self._own = OwnError(found, is_half)
 
     def add_reference(self, data: CalibrationSet, outputs: Sequence[Outputs]) -> None:
         """Keep what the data look like, where they are somebody's own and enough."""
@@ -229,7 +230,7 @@ class _Run:
             elif verdict.word != "ok":
                 self._reporter.warn(f"{one.variant.id}: {verdict.reason}", "")
         if data.origin == RANDOM:
-            measured, marked = mark_untested(measured, prepared.model.precision, self._recipe)
+            measured, marked = mark_untested(measured, self._recipe, is_float=prepared.model.is_float)
             if marked:
                 self._reporter.warn(f"{', '.join(marked)}: {UNTESTED}", f"--calibration {prepared.data_wanted}")
         if not any(one.is_kept for one in measured):

@@ -146,16 +146,18 @@ class Recipe:
         """List the variants to make of a source, each with its targets; a quantized source is kept unchanged.
 
         One in ONNX is also written as TFLite in int8, with the scales that it carries, and one in TFLite as ONNX where
-        that is asked for. TFLite weights in half precision are not widened in TFLite unless that is asked for.
+        that is asked for. A float source is kept where a target takes it, unless precisions are asked for. TFLite
+        computes in float32 with halves for weights: such a source is not widened in TFLite unless that is asked for.
 
         Args:
             source_precision: The precision of its weights.
             source_format: `onnx` or `tflite`.
-            is_float: Whether it computes in float32; None for what its weights say.
+            is_float: Whether it computes in float32, or can; None for what its weights say.
         """
         is_float = source_precision == "fp32" if is_float is None else is_float
-        plans = self._plans_of_floats() if is_float else self._plans_of_quantized(source_precision, source_format)
-        if is_float and source_precision == "fp16" and not self.precisions:
+        own = "" if self.precisions else f"{source_format}/{source_precision}"
+        plans = self._plans_of_floats(own) if is_float else self._plans_of_quantized(source_precision, source_format)
+        if is_float and own == "tflite/fp16":
             plans = tuple(plan for plan in plans if plan.id != "tflite/fp32")
         if source_format == "tflite":
             plans = tuple(plan for plan in plans if plan.format != "onnx" or self._wants_onnx)
@@ -170,10 +172,11 @@ class Recipe:
         """Whether a TFLite file becomes ONNX too: where it is asked for, or a target reads nothing else."""
         return "onnx" in self.formats or any("tflite" not in TARGETS[target].formats for target in self.targets)
 
-    def _plans_of_floats(self) -> tuple[VariantPlan, ...]:
+    def _plans_of_floats(self, own: str) -> tuple[VariantPlan, ...]:
+        """List what is made of floats, and the variant of the source itself, where a target takes it."""
         chosen = []
         for plan in PLANS:
-            takers = [target for target in self.targets if self._wants(target, plan)]
+            takers = [target for target in self.targets if self._wants(target, plan, own)]
             if takers:
                 chosen.append(self._with_interface(_for_targets(plan, takers)))
         return tuple(chosen)
@@ -223,10 +226,10 @@ class Recipe:
         targets = _INTEGER_INTERFACE_TARGETS if "any" in plan.targets else plan.targets
         return replace(plan, targets=targets, options=_INTEGER_INTERFACE_OPTIONS, integer_interface=True)
 
-    def _wants(self, target: str, plan: VariantPlan) -> bool:
-        """Tell whether a variant is to be made for a target."""
+    def _wants(self, target: str, plan: VariantPlan, own: str = "") -> bool:
+        """Tell whether a variant is to be made for a target; `own` names the one that is the source itself."""
         taken = TARGETS[target]
-        words = set(self.precisions or taken.precisions)
+        words = {*(self.precisions or taken.precisions), *((plan.precision,) if plan.id == own else ())}
         if "auto" in words or ((self.budget.is_set or self._asks_mixed) and not self.precisions and taken.searches):
             words |= set(taken.precisions) | ({"mixed"} if taken.searches else set())
         formats = self.formats or taken.formats

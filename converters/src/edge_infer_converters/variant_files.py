@@ -187,6 +187,9 @@ class VariantFiles:
         settings = (recipe.calibrate, in_files)
         source_precision = "fp32" if prepared.model.is_float else prepared.model.precision
         with self._reporter.progress(f"Converting {plan.id}", None):
+            if plan.id == prepared.source_id and prepared.model.halves is not None:
+                kept = encode(plan, plan.precision, prepared.model.halves, self._ranges)
+                return kept._replace(note=f"{prepared.model.count}, as it came")
             return encode(plan, source_precision, cleaned, self._ranges, *settings, corrects=self._corrects)
 
     @property

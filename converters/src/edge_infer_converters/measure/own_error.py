@@ -1,12 +1,13 @@
 """Measure a source's own error: no variant is asked to be nearer to the source than that.
 
-Two ways to ask: the inputs move by one rounding, and the engine optimises the model as its users' engines do.
+Two ways to ask: the inputs move by one rounding, and the engine optimises the model as its users' engines do. One in
+half precision computes in float32 then.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -73,15 +74,26 @@ def moved(calls: Sequence[Outputs]) -> list[dict[str, np.ndarray]]:
     ]
 
 
-def at_precision(own: Mapping[str, Parity], precision: str) -> dict[str, Parity]:
-    """Return what the source's own error is where weights and values have this precision."""
-    if precision != "fp16":
-        return dict(own)
-    return {
-        name: one._replace(
-            max_err=one.max_err * _HALF,
-            sqnr_db=max(one.sqnr_db - _HALF_DB, INTEGER_MIN_SQNR_DB),
-            probability_err=one.probability_err * _HALF,
-        )
-        for name, one in own.items()
-    }
+class OwnError(NamedTuple):
+    """The source's own error.
+
+    Attributes:
+        by_output: What `own_error` measured.
+        is_half: Whether the source computes in half precision, so that this is the error of that.
+    """
+
+    by_output: Mapping[str, Parity]
+    is_half: bool
+
+    def at(self, precision: str) -> dict[str, Parity]:
+        """Return what it is where weights and values have this precision."""
+        if precision != "fp16" or self.is_half:
+            return dict(self.by_output)
+        return {
+            name: one._replace(
+                max_err=one.max_err * _HALF,
+                sqnr_db=max(one.sqnr_db - _HALF_DB, INTEGER_MIN_SQNR_DB),
+                probability_err=one.probability_err * _HALF,
+            )
+            for name, one in self.by_output.items()
+        }

@@ -16,7 +16,6 @@ from edge_infer.platform.cpu import read_processor
 from edge_infer.runtime.selection import exact_engine
 from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.measure.metrics import scores_of
-from edge_infer_converters.measure.own_error import at_precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.budget import Budget
     from edge_infer_converters.measure.metrics import Metric
+    from edge_infer_converters.measure.own_error import OwnError
     from edge_infer_converters.measure.text_vectors import Nearness, TextVectors
 
 _MAX_WORST = 6
@@ -86,7 +86,7 @@ def measure_quality(
     references: Sequence[Mapping[str, np.ndarray]],
     metric: Metric,
     budget: Budget,
-    own: Mapping[str, measures.Parity],
+    own: OwnError,
     *,
     is_source: bool = False,
     vectors: TextVectors | None = None,
@@ -100,7 +100,7 @@ def measure_quality(
         references: The source's outputs for each of these calls.
         metric: The user's metric, over the same inputs.
         budget: What the variant must keep.
-        own: The source's own error, by output.
+        own: The source's own error.
         is_source: Whether the variant is the source's own file: its outputs differ by the engine's fast kernels only,
             so that nothing is lost and it never fails.
         vectors: What pools the outputs of a model for feature-extraction: where its vectors are near enough, the usual
@@ -123,7 +123,7 @@ def measure_quality(
     proofs = [wanted for _, wanted in session.bundle.examples()]
     decisive = measures.compare_outputs(proofs, results[: len(proofs)])
     judged = {name: one._replace(top1=decisive[name].top1) for name, one in outputs.items() if name in decisive}
-    floor = at_precision(own, variant.precision)
+    floor = own.at(variant.precision)
     verdict = judge_outputs(judged or outputs, variant.precision, floor, tightens=False)
     nearness = None if vectors is None else vectors.compare(references, results)
     score = metric.score(results)

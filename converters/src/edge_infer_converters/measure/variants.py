@@ -15,14 +15,14 @@ from edge_infer_converters.measure.variant_quality import measure_quality
 from edge_infer_converters.report.reporter import decibels, step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from edge_infer.bundle.variant import Variant
-    from edge_infer.parity.comparison import Parity
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.judge import Judge
     from edge_infer_converters.measure.latency import Latency
+    from edge_infer_converters.measure.own_error import OwnError
     from edge_infer_converters.measure.speed import DeviceTimes, Speed
     from edge_infer_converters.measure.variant_quality import Quality
     from edge_infer_converters.report.reporter import Reporter
@@ -68,7 +68,7 @@ class Bench:
         folder: The bundle's folder, its manifest written.
         data: The inputs to measure on.
         judge: The source's outputs, the metric and the budget.
-        own: The source's own error, by output.
+        own: The source's own error.
         times: Times of the device, or None.
         reporter: The receiver of progress and warnings.
     """
@@ -78,7 +78,7 @@ class Bench:
         folder: Path,
         data: CalibrationSet,
         judge: Judge,
-        own: Mapping[str, Parity],
+        own: OwnError,
         times: DeviceTimes | None,
         reporter: Reporter,
     ) -> None:

@@ -115,7 +115,7 @@ def _megabytes(nbytes: int | None) -> float | None:
 
 
 def mark_untested(
-    measured: Sequence[ConvertedVariant], source_precision: str, recipe: Recipe
+    measured: Sequence[ConvertedVariant], recipe: Recipe, *, is_float: bool
 ) -> tuple[list[ConvertedVariant], list[str]]:
     """Mark the variants whose ranges no real data has tested, where all inputs were drawn at random.
 
@@ -124,13 +124,13 @@ def mark_untested(
 
     Args:
         measured: The variants, those that are left out too.
-        source_precision: The precision of the source: a quantized one brings its own ranges.
         recipe: What was asked for; precisions that it names are taken like any other.
+        is_float: Whether the source is: a quantized one brings its own ranges.
 
     Returns:
         The variants, and the ids of those that were marked.
     """
-    if source_precision != "fp32" or recipe.precisions or "mcu" in recipe.targets:
+    if not is_float or recipe.precisions or "mcu" in recipe.targets:
         return list(measured), []
     found: list[ConvertedVariant] = []
     marked: list[str] = []

@@ -28,6 +28,7 @@ from edge_infer_converters.passes.prune_channels import prune_channels
 from edge_infer_converters.passes.quantized_weights import store_quantized_weights
 from edge_infer_converters.passes.sessions import session_of
 from edge_infer_converters.passes.unfuse import unfuse
+from edge_infer_converters.passes.widen import widen
 from edge_infer_converters.sources.bindings import bind_inputs
 from edge_infer_converters.sources.dynamic import axes_of, check_free, sizes_of
 from edge_infer_converters.sources.framework import FrameworkReference, compare
@@ -74,7 +75,7 @@ class SourceModel(Source):
 
     Attributes:
         name: The file's name without its suffix.
-        proto: The model, its weights inside.
+        proto: The model, its weights inside; one in half precision computes in float32 where `halves` has it.
         inputs: What it takes.
         outputs: What it gives.
         precision: What most bytes of its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
@@ -83,6 +84,7 @@ class SourceModel(Source):
         notes: What the user should know of its export.
         usual_sizes: The sizes of dimensions that were made free, by name.
         in_files: The values of the initializers that have none, where there are more than 2 GB; else None.
+        halves: The model as it came, where that computes in half precision and `proto` in float32; else None.
     """
 
     format: ClassVar = "onnx"
@@ -96,11 +98,17 @@ class SourceModel(Source):
     notes: tuple[str, ...] = ()
     usual_sizes: Mapping[str, int] = field(default_factory=dict)
     in_files: WeightsInFiles | None = None
+    halves: onnx.ModelProto | None = None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it computes in float32, or in half precision and in float32 too."""
+        return self.precision == "fp32" or self.halves is not None
 
     @property
     def count(self) -> str:
         """How many nodes it has, in words."""
-        return f"{len(self.proto.graph.node)} nodes"
+        return f"{len((self.halves or self.proto).graph.node)} nodes"
 
     @property
     def is_engines_own(self) -> bool:
@@ -108,10 +116,14 @@ class SourceModel(Source):
         return self.framework is None
 
     def reference(self, *, optimised: bool = False) -> Reference | FrameworkReference:
-        """Load the model into ONNX Runtime; a model that was exported is run by its framework."""
+        """Load the model into ONNX Runtime; a model that was exported is run by its framework.
+
+        Optimised, one in half precision is run in float32: how far that is from it is its own error.
+        """
         if self.framework is not None and not optimised:
             return FrameworkReference(self.framework, {spec.name: spec.dtype for spec in self.outputs})
-        return Reference(self, optimised=optimised)
+        exact = self if optimised or self.halves is None else replace(self, proto=self.halves)
+        return Reference(exact, optimised=optimised)
 
     def nan_weights(self) -> list[str]:
         """Name the weights that hold NaN."""
@@ -123,11 +135,12 @@ class SourceModel(Source):
         """Return the model without exporter's notes, in this operator set, and without dead channels on request."""
         if self.in_files is not None and prunes:
             raise _needs_memory(self.name, "--prune-dead-channels")
-        proto = own_zero_points(to_opset(clean_up(self.proto), opset))
-        if not prunes or self.precision != "fp32":
-            return replace(self, proto=proto), None
+        proto = _cleaned(self.proto, opset)
+        halves = None if self.halves is None else _cleaned(self.halves, opset)
+        if not prunes or not self.is_float:
+            return replace(self, proto=proto, halves=halves), None
         found = prune_channels(proto)
-        return replace(self, proto=found.model if found.removed else proto), found.removed
+        return replace(self, proto=found.model if found.removed else proto, halves=halves), found.removed
 
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:
         """Find the operators that targets lack; see `support.check`."""
@@ -260,7 +273,23 @@ def _checked(
         in_files=in_files,
     )
     Reference(model)  # the engine is the last judge of whether a model can run
+    return _widened(model)
+
+
+def _widened(model: SourceModel) -> SourceModel:
+    """Return a model in half precision with the same in float32, where there is memory and the engine runs that."""
+    if model.precision != "fp16" or model.in_files is not None or 2 * nbytes_of(model.proto) > MAX_BYTES:
+        return model
+    wide = widen(model.proto)
+    with suppress(UnsupportedModel):
+        if wide is not None:
+            session_of(wide, model.name)
+            return replace(model, proto=wide, halves=model.proto)
     return model
+
+
+def _cleaned(proto: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
+    return own_zero_points(to_opset(clean_up(proto), opset))
 
 
 class Reference:

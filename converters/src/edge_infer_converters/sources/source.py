@@ -48,7 +48,7 @@ class Source(ABC):
 
     @property
     def is_float(self) -> bool:
-        """Whether it computes in float32, so that it can be written in other precisions; else its weights are kept."""
+        """Whether it computes in float32, or can, and is written in other precisions; else its weights are kept."""
         return self.precision == "fp32"
 
     @property
@@ -103,6 +103,11 @@ class Source(ABC):
 
     def own_file(self, id_: str) -> bytes | None:  # noqa: ARG002
         """Return the source's bytes where they are this variant unchanged, else None."""
+        return None
+
+    @property
+    def halves(self) -> onnx.ModelProto | None:
+        """The ONNX model as it came, where it computes in half precision and others are made of it in float32."""
         return None
 
     def release(self, formats: Sequence[str]) -> tuple[Self, onnx.ModelProto]:  # noqa: ARG002

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
+from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.engine import fast_session, make_session, run_tflite
@@ -95,6 +96,12 @@ def encode_tflite(
         ConversionError: It cannot be made of this model.
     """
     word = plan.word or plan.precision
+    halves = [spec.name for side in specs for spec in side if spec.dtype is DType.FLOAT16]
+    if plan.integer_interface and halves:
+        raise ConversionError(
+            f"`{halves[0]}` is of float16: inputs and outputs of float32 become integers",
+            hint="export it with float32 inputs and outputs",
+        )
     is_static = word in ("int8", "int8x16") and graph.scales is None
     learnt = learnt_of(len(ranges.calls)) if corrects and is_static else 0
     if learnt:

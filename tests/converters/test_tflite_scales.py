@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from onnx import helper
 
 from edge_infer.parity import comparison
+from edge_infer_converters import convert
+from edge_infer_converters.data.reference_outputs import noise
 from tests.support import zoo
 from tests.support.converters.engines import run_onnx, run_tflite
-from tests.support.converters.tflite_quantized import Arrays, feeds_of, graph_of
+from tests.support.converters.reporter import Told
+from tests.support.converters.tflite_quantized import Arrays, feeds_of, graph_of, image_net
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _CHANNELS, _BLOCKS = 8, 3
 
@@ -85,11 +93,13 @@ def test_blocks_of_like_ranges_share_one_scale() -> None:
 @pytest.mark.parametrize("op", ["Concat", "Max"])
 def test_a_value_beside_a_larger_one_keeps_its_steps_for_other_readers(op: str, word: str) -> None:
     weights = {"small": weight(4, 4, 1, 1), "large": weight(4, 4, 1, 1, times=200), "v": weight(4, 4, 1, 1)}
-    axis = {"axis": 1} if op == "Concat" else {}
+    join = helper.make_node(op, ["a", "b"], ["j"])
+    if op == "Concat":
+        join.attribute.append(helper.make_attribute("axis", 1))
     nodes = [
         helper.make_node("Conv", ["x", "small"], ["a"]),
         helper.make_node("Conv", ["x", "large"], ["b"]),
-        helper.make_node(op, ["a", "b"], ["j"], **axis),
+        join,
         helper.make_node("Conv", ["a", "v"], ["y"]),
         helper.make_node("MaxPool", ["j"], ["p"], kernel_shape=[2, 2]),
         helper.make_node("Relu", ["p"], ["z"]),
@@ -143,3 +153,40 @@ def test_a_softmax_in_the_middle_is_read_in_the_scale_that_its_kernel_gives() ->
     interpreter = Interpreter(model_content=written.data)
     scales = [detail["quantization"] for detail in interpreter.get_tensor_details()]
     assert (1 / 256, -128) in scales
+
+
+def test_ranges_without_rare_values_leave_smaller_steps_for_the_others() -> None:
+    model = zoo.model(
+        [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["y"])],
+        [zoo.value("x", [1, 4, 64, 64])],
+        [zoo.value("y", None)],
+        {"w": weight(4, 4, 1, 1)},
+    )
+    calls = feeds_of(model, 4)
+    calls[0]["x"][0, 0, 0, 0] = 1000
+
+    whole, clipped = (graph_of(model).write("int8", calls, method=one).data for one in ("minmax", "percentile"))
+
+    assert sqnr(model, clipped) >= sqnr(model, whole) + 20
+
+
+def test_auto_takes_the_ranges_that_measure_best(tmp_path: Path) -> None:
+    model = image_net()
+    images = np.concatenate([call["image"] for call in feeds_of(model, 4)])
+    images[0, 0, 0, 0] = 20
+    calls = [{"image": image[None]} for image in images]
+    (tmp_path / "m.onnx").write_bytes(model)
+    np.savez(tmp_path / "samples.npz", image=images)
+    files: dict[str, bytes] = {}
+    for method in ("minmax", "percentile", "mse", "auto"):
+        bundle = tmp_path / f"{method}.bundle"
+        options: dict[str, Any] = {"format": "tflite", "precision": "int8", "keep_all": True, "calibrate": method}
+        convert(tmp_path / "m.onnx", bundle, calibration=tmp_path / "samples.npz", reporter=Told(), **options)
+        files[method] = (bundle / "tflite/model_int8.tflite").read_bytes()
+
+    auto = files.pop("auto")
+
+    references = [run_onnx(model, call) for call in calls]
+    errors = {one: noise(references, [run_tflite(data, call) for call in calls]) for one, data in files.items()}
+    assert len(set(errors.values())) == 3
+    assert auto == files[min(errors, key=lambda one: errors[one])]

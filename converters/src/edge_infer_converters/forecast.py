@@ -237,15 +237,18 @@ class _Job:
             calls = count * min(self._data, dynamic.RANKING_CALLS) + trials * self._data
             return f"searched: {count} matrices, up to {trials} trials", calls, trials
         if self._prepared.model.is_float and word in ("int8", "int8-reduced", "int8x16"):
-            tries = len(METHODS) if plan.format == "onnx" and self._recipe.calibrate == "auto" else 1
+            tries = len(METHODS) if self._recipe.calibrate == "auto" else 1
             extra = (tries + 1) * min(self._ranges, AUTO_CALLS) if tries > 1 else 0
             corrects = self._recipe.budget.is_set or self._recipe.calibrate == "auto"
             if corrects and learnt_of(self._ranges):
                 # Once more with corrected biases, and a comparison.
                 extra += self._ranges + min(learnt_of(self._ranges), MAX_LEARNT) + 3 * AUTO_CALLS
             extra += len(self._weights) * STATIC_CALLS if self._recipe.measures_layers else 0
-            method = f" by {self._recipe.calibrate}" if plan.format == "onnx" else ""
-            return f"ranges from {self._ranges} samples{method}", tries * self._ranges + extra, tries
+            return (
+                f"ranges from {self._ranges} samples by {self._recipe.calibrate}",
+                tries * self._ranges + extra,
+                tries,
+            )
         return "as the source says" if word == self._prepared.model.precision else "weights alone", 0, 1
 
     def _searched(self, format_: str) -> tuple[str, int, int]:

@@ -93,7 +93,7 @@ OPTIONS = (
     _recipe(
         "calibrate",
         "str",
-        "The method for the ranges of static int8 in ONNX; auto takes the best. TFLite takes the true ranges.",
+        "The method for the ranges of static int8; auto takes the best.",
         default="minmax",
         choices=CALIBRATIONS,
     ),

@@ -168,7 +168,8 @@ class VariantFiles:
             return encoded
         if plan.format == "tflite":
             with self._reporter.progress(f"Converting {plan.id}", None):
-                return encode_tflite(plan, self._graph(), self._specs, self._ranges, corrects=self._corrects)
+                data = (self._graph(), self._specs, self._ranges, recipe.calibrate)
+                return encode_tflite(plan, *data, corrects=self._corrects)
         is_asked_for = prepared.left_out.is_compiled_asked_for
         if plan.format == "compiled" and prepared.is_table:
             return encode_table(plan, cleaned, is_asked_for=is_asked_for)
@@ -259,7 +260,8 @@ class VariantFiles:
         graph = self._graph()
         check_size(graph.graph)
         source = replace(plan, format="tflite", targets=("any",))
-        return encode_tflite(source, graph, self._specs, self._ranges, corrects=self._corrects)
+        data = (graph, self._specs, self._ranges, self._recipe.calibrate)
+        return encode_tflite(source, *data, corrects=self._corrects)
 
     def _is_stateful(self, plan: VariantPlan, encoded: Encoded) -> bool:
         """Tell whether a variant keeps values of its own: what the source does, not an operator that starts anew."""

@@ -80,6 +80,7 @@ def encode_tflite(
     graph: FloatGraph,
     specs: tuple[Specs, Specs],
     ranges: CalibrationSet,
+    calibrate: str = "minmax",
     *,
     corrects: bool = False,
 ) -> Encoded:
@@ -90,6 +91,7 @@ def encode_tflite(
         graph: The model in TFLite operators.
         specs: The source's inputs and outputs.
         ranges: The inputs that give int8 its ranges.
+        calibrate: How, one of `ranges.WORDS`.
         corrects: Whether static int8 tries corrected biases, and keeps them where they win.
 
     Raises:
@@ -103,11 +105,13 @@ def encode_tflite(
             hint="export it with float32 inputs and outputs",
         )
     is_static = word in ("int8", "int8x16") and graph.scales is None
-    learnt = learnt_of(len(ranges.calls)) if corrects and is_static else 0
-    if learnt:
-        written, gain = _corrected(graph, word, ranges, learnt, integer_interface=plan.integer_interface)
+    method, gain = "minmax", list[str]()
+    if is_static:
+        written, method, gain = _static_tflite(
+            graph, word, ranges, calibrate, corrects=corrects, integer_interface=plan.integer_interface
+        )
     else:
-        written, gain = graph.write(word, ranges.calls, integer_interface=plan.integer_interface), ""
+        written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
     takes_float = all(TARGETS[target].takes("tflite", "fp32") for target in plan.targets)
     if word != "fp32" and graph.scales is None and takes_float and len(written.data) >= graph.nbytes:
         raise ConversionError(
@@ -115,29 +119,49 @@ def encode_tflite(
         )
     notes = [f"{len(written.operators)} operators"] + ([written.note] if written.note else [])
     if is_static:
-        notes.append(f"ranges from {ranges}")
-    notes += [gain] if gain else []
+        notes.append(f"ranges from {ranges}" + ("" if method == calibrate == "minmax" else f" by {method}"))
+    notes += gain
     if not written.is_batch_fixed:
-        return Encoded(written.data, ", ".join(notes))
+        return Encoded(written.data, ", ".join(notes), ranges_by=method)
     batches = {spec.shape[0] for spec in specs[0] if spec.shape and isinstance(spec.shape[0], str)}
     inputs, outputs = (with_batch_of_one(one, batches) for one in specs)
-    return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
+    return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs, ranges_by=method)
 
 
-def _corrected(
-    graph: FloatGraph, word: str, ranges: CalibrationSet, learnt: int, *, integer_interface: bool
-) -> tuple[TFLiteModel, str]:
-    """Write a file whose biases learn from some inputs where the others are the better for it, and say how much."""
-    count = min(learnt, MAX_LEARNT)
-    plain, corrected = (graph.write(word, ranges.calls, corrects=one) for one in (0, count))
+def _static_tflite(
+    graph: FloatGraph, word: str, ranges: CalibrationSet, calibrate: str, *, corrects: bool, integer_interface: bool
+) -> tuple[TFLiteModel, str, list[str]]:
+    """Write a file in integers, as `_static` does for ONNX.
+
+    Returns:
+        The file, the method, and what to say of corrected biases.
+    """
+    methods = METHODS if calibrate == "auto" else (calibrate,)
+    learnt = learnt_of(len(ranges.calls)) if corrects else 0
+
+    def made(method: str, count: int = 0, *, has_integer_ends: bool = False) -> TFLiteModel:
+        return graph.write(word, ranges.calls, integer_interface=has_integer_ends, corrects=count, method=method)
+
+    if len(methods) == 1 and not learnt:
+        return made(methods[0], has_integer_ends=integer_interface), methods[0], []
     calls = ranges.calls[learnt:][:AUTO_CALLS]
-    references, *errors = (run_tflite(file.data, calls) for file in (graph.write(), plain, corrected))
-    before, after = (decibels(noise(references, found)) for found in errors)
-    wins = after - before >= _MIN_GAIN_DB
-    written = corrected if wins else plain
+    references = run_tflite(graph.write().data, calls)
+
+    def error(file: TFLiteModel) -> float:
+        return noise(references, run_tflite(file.data, calls))
+
+    files = {method: made(method) for method in methods}
+    errors = {method: error(file) for method, file in files.items()}
+    best = min(errors, key=lambda method: errors[method])
+    written, count, said = files[best], 0, []
+    if learnt:
+        corrected = made(best, min(learnt, MAX_LEARNT))
+        gained = decibels(error(corrected)) - decibels(errors[best])
+        if gained >= _MIN_GAIN_DB:
+            written, count, said = corrected, min(learnt, MAX_LEARNT), [_gain(gained, len(calls))]
     if integer_interface:
-        written = graph.write(word, ranges.calls, integer_interface=True, corrects=count if wins else 0)
-    return written, _gain(after - before, len(calls)) if wins else ""
+        written = made(best, count, has_integer_ends=True)
+    return written, best, said
 
 
 def _gain(decibels: float, count: int) -> str:

@@ -157,6 +157,7 @@ class FloatGraph:
         *,
         integer_interface: bool = False,
         corrects: int = 0,
+        method: str = "minmax",
     ) -> TFLiteModel:
         """Write the graph in a precision.
 
@@ -166,6 +167,7 @@ class FloatGraph:
             integer_interface: For these, whether float inputs and outputs become integers too.
             corrects: From how many of the calls biases learn by how much rounded weights shift their operators; 0 for
                 none.
+            method: For `int8` and `int8x16`, how ranges are found, one of `passes.ranges.METHODS`.
 
         Raises:
             ConversionError: Nothing of the model can be stored so, or it does not run on the inputs.
@@ -186,7 +188,7 @@ class FloatGraph:
                 scheme = _SCHEMES[word]
                 if scheme is INT8:
                     graph = with_fast_activations(graph, scheme, to_the_end=integer_interface)
-                ranges = measure(graph, calls)
+                ranges = measure(graph, calls, method)
                 if corrects:
                     graph = correct_biases(graph, calls[:corrects], scheme)
                 graph = to_integers(graph, ranges, scheme, integer_interface=integer_interface)

@@ -19,13 +19,13 @@ from ai_edge_litert import schema_py_generated as schema
 from edge_infer_converters.writers.tflite.graph import Graph, Operator, Quantization, Tensor
 from edge_infer_converters.writers.tflite.quantize import encodings
 from edge_infer_converters.writers.tflite.quantize.regions import in_integers, is_activation
+from edge_infer_converters.writers.tflite.quantize.scales import meaning_of, meanings
 from edge_infer_converters.writers.tflite.quantize.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.quantize.ranges import Ranges
     from edge_infer_converters.writers.tflite.quantize.schemes import Scheme
 
-_LOWEST_SENSIBLE = -1e30
 _REQUANTIZE = 2
 _KEEP_DIMS_VERSION = 5
 
@@ -50,11 +50,10 @@ class _Quantizing:
     def __init__(self, graph: Graph, ranges: Ranges, scheme: Scheme, *, to_the_end: bool) -> None:
         self._scheme = scheme
         self.made = Graph(list(graph.inputs), list(graph.outputs))
-        self._ranges = _with_whole_tables(graph, _without_padding(graph, ranges))
         self._chosen = in_integers(graph, scheme, to_the_end=to_the_end)
-        self._group = _groups(graph, self._chosen, scheme)
-        self._meaning: dict[int, Quantization] = {}
+        self._meanings = meanings(graph, self._chosen, ranges, scheme)
         self._integers: dict[int, Tensor] = {}
+        self._again: dict[tuple[int, float, int], Tensor] = {}
         self._floats: dict[int, Tensor] = {}
         self._made_in_integers = {
             id(tensor) for operator in graph.operators if id(operator) in self._chosen for tensor in operator.outputs
@@ -140,13 +139,14 @@ class _Quantizing:
     def _operand(self, operator: Operator, tensor: Tensor | None) -> Tensor | None:
         if tensor is None or tensor.dtype != np.float32:
             return tensor
-        if tensor.data is None:
-            return self._integer_of(tensor)
-        # A constant beside values that are only moved takes their scale; beyond their range it has no effect.
         scheme = self._scheme
         like = operator.outputs[0] if operator.code in scheme.moving else None
+        if tensor.data is None:
+            integer = self._integer_of(tensor)
+            return integer if like is None else self._again_in(integer, self._meant(like))
+        # A constant beside values that are only moved takes their scale; beyond their range it has no effect.
         low, high = float(tensor.data.min()), float(tensor.data.max())
-        meaning = _meaning(low, high, scheme) if like is None else self._meant(like)
+        meaning = meaning_of(low, high, scheme) if like is None else self._meant(like)
         integers = np.clip(np.rint(tensor.data / meaning.scales[0]) + meaning.zero_point, scheme.lowest, scheme.highest)
         data = integers.astype(scheme.dtype)
         return Tensor(f"{tensor.name}/{scheme.name}", tensor.shape, tensor.signature, data.dtype, data, meaning)
@@ -158,6 +158,17 @@ class _Quantizing:
             if id(tensor) not in self._made_in_integers:
                 self._quantize(tensor, target)
         return self._integers[id(tensor)]
+
+    def _again_in(self, integer: Tensor, meaning: Quantization) -> Tensor:
+        """Return integers with another meaning; they are quantized again where it is not theirs."""
+        if meaning.is_same(integer.quantization):
+            return integer
+        key = (id(integer), float(meaning.scales[0]), meaning.zero_point)
+        if key not in self._again:
+            self._again[key] = replace(integer, name=f"{integer.name}/{len(self._again)}", quantization=meaning)
+            made = Operator("QUANTIZE", [integer], [self._again[key]], schema.QuantizeOptionsT(), _REQUANTIZE)
+            self.made.operators.append(made)
+        return self._again[key]
 
     def _integer(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self._integers:
@@ -188,14 +199,10 @@ class _Quantizing:
         self.made.operators.append(Operator("QUANTIZE", [tensor], [target], schema.QuantizeOptionsT(), version))
 
     def _meant(self, tensor: Tensor) -> Quantization:
-        """Return what the integers of a value stand for: one scale for all values that are moved into one another."""
-        root = self._group.get(id(tensor), id(tensor))
-        if root not in self._meaning:
-            members = [one for one, of in self._group.items() if of == root] or [root]
-            known = [self._ranges[one] for one in members if one in self._ranges]
-            low, high = min((low for low, _ in known), default=0.0), max((high for _, high in known), default=0.0)
-            self._meaning[root] = _meaning(low, high, self._scheme)
-        return self._meaning[root]
+        """Return what the integers of a value stand for."""
+        if id(tensor) not in self._meanings:
+            self._meanings[id(tensor)] = meaning_of(0, 0, self._scheme)
+        return self._meanings[id(tensor)]
 
     @staticmethod
     def _renamed(integer: Tensor, like: Tensor) -> Tensor:
@@ -285,65 +292,3 @@ def _with_any_scale(options: object | None) -> object | None:
     changed = copy(options)
     changed.potScaleInt16 = False
     return changed
-
-
-def _meaning(low: float, high: float, scheme: Scheme) -> Quantization:
-    """Spread the integers over a range and zero, which stands for itself."""
-    low, high = min(low, 0.0), max(high, 0.0)
-    if high == low:
-        return Quantization(np.ones(1, np.float32), 0)
-    if scheme.is_symmetric:
-        high = max(high, -low)
-        low = -high
-    scale = np.float32((high - low) / (scheme.highest - scheme.lowest))
-    scale = max(scale, np.finfo(np.float32).tiny)
-    if scheme.is_symmetric:
-        return Quantization(np.array([scale], np.float32), 0)
-    zero_point = int(np.clip(np.rint(scheme.lowest - low / scale), scheme.lowest, scheme.highest))
-    return Quantization(np.array([scale], np.float32), zero_point)
-
-
-def _without_padding(graph: Graph, ranges: Ranges) -> Ranges:
-    """Leave the lowest float out, with which windows for maxima are padded: nothing else would keep a step."""
-    changed = dict(ranges)
-    for operator in graph.operators:
-        value, fill = operator.inputs[0], operator.inputs[-1]
-        if operator.code != "PADV2" or value is None or fill is None or fill.data is None:
-            continue
-        if float(fill.data.reshape(())) < _LOWEST_SENSIBLE and id(value) in ranges:
-            changed[id(operator.outputs[0])] = ranges[id(value)]
-            for reader in graph.operators:
-                if reader.code == "MAX_POOL_2D" and reader.inputs[0] is operator.outputs[0]:
-                    changed[id(reader.outputs[0])] = ranges[id(value)]
-    return changed
-
-
-def _with_whole_tables(graph: Graph, ranges: Ranges) -> Ranges:
-    """Let what is chosen from a constant have the range of all of it, and not of what calibration chose."""
-    changed = dict(ranges)
-    for operator in graph.operators:
-        table, picked = operator.inputs[0], operator.outputs[0]
-        if operator.code != "GATHER" or table is None or table.data is None or id(picked) not in ranges:
-            continue
-        low, high = ranges[id(picked)]
-        if table.data.size:
-            changed[id(picked)] = min(low, float(table.data.min())), max(high, float(table.data.max()))
-    return changed
-
-
-def _groups(graph: Graph, chosen: set[int], scheme: Scheme) -> dict[int, int]:
-    """Map each value to the one that stands for all that must have its scale."""
-    parent: dict[int, int] = {}
-
-    def root(one: int) -> int:
-        while parent.setdefault(one, one) != one:
-            parent[one] = parent[parent[one]]
-            one = parent[one]
-        return one
-
-    for operator in graph.operators:
-        if id(operator) in chosen and operator.code in scheme.moving:
-            values = [tensor for tensor in (*operator.inputs, *operator.outputs) if is_activation(tensor)]
-            for tensor in values[1:]:
-                parent[root(id(tensor))] = root(id(values[0]))
-    return {one: root(one) for one in list(parent)}

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _SENSITIVE = ("DIV", "EXP", "LOG", "POW", "RSQRT", "SQRT")
 # What leads to them without weights in between, as in layer normalization: squares and means of small numbers.
 _LEADING = ("ADD", "MEAN", "MUL", "SUB", "SUM")
+# These join what they read, a constant too.
+_JOINING = ("CONCATENATION", "PACK")
 # A constant that holds such a number is a mask of attention, which would leave the scores beside it no step.
 _MASKS = 5e3
 
@@ -24,7 +26,8 @@ def in_integers(graph: Graph, scheme: Scheme, *, to_the_end: bool = False) -> se
     Args:
         graph: A float graph.
         scheme: Which integers.
-        to_the_end: Whether also those at the end do that only spoil a result in integers, as SOFTMAX.
+        to_the_end: Whether also those at the end do that only spoil a result in integers: SOFTMAX, or a join, which
+            has one scale for all that it reads.
 
     Returns:
         Their `id`.
@@ -37,6 +40,7 @@ def in_integers(graph: Graph, scheme: Scheme, *, to_the_end: bool = False) -> se
                 readers.setdefault(id(tensor), []).append(operator)
     kept_float = _leading_to_sensitive(graph, makers)
     ends = {id(tensor) for tensor in graph.outputs}
+    last = set() if to_the_end else _moved_to_ends(graph, readers, scheme)
     chosen: set[int] = set()
     for operator in graph.operators:
         if operator.code in scheme.weighted:
@@ -45,7 +49,8 @@ def in_integers(graph: Graph, scheme: Scheme, *, to_the_end: bool = False) -> se
             continue
         if not _is_known(operator, scheme) or id(operator) in kept_float:
             continue
-        if operator.code in scheme.prescribed and not to_the_end and any(id(one) in ends for one in operator.outputs):
+        spoils = operator.code in scheme.prescribed or is_join(operator, scheme)
+        if spoils and any(id(one) in last for one in operator.outputs):
             continue
         values = [tensor for tensor in operator.inputs if tensor is not None and is_activation(tensor)]
         found = [makers.get(id(tensor)) for tensor in values]
@@ -60,6 +65,24 @@ def in_integers(graph: Graph, scheme: Scheme, *, to_the_end: bool = False) -> se
         if all(id(reader) in chosen for reader in read_by):
             chosen.add(id(operator))
     return chosen
+
+
+def _moved_to_ends(graph: Graph, readers: dict[int, list[Operator]], scheme: Scheme) -> set[int]:
+    """Return the `id` of the outputs, and of values that are only moved on their way there."""
+    found = {id(tensor) for tensor in graph.outputs}
+    for operator in reversed(graph.operators):
+        read_by = [reader for tensor in operator.outputs for reader in readers.get(id(tensor), [])]
+        if read_by and all(
+            reader.code in scheme.moving and all(id(one) in found for one in reader.outputs) for reader in read_by
+        ):
+            found.update(id(tensor) for tensor in operator.outputs)
+    return found
+
+
+def is_join(operator: Operator, scheme: Scheme) -> bool:
+    """Tell whether an operator that only moves values gives those of several in one scale."""
+    values = sum(is_activation(one) for one in operator.inputs)
+    return operator.code in scheme.moving and (operator.code in _JOINING or values > 1)
 
 
 def is_activation(tensor: Tensor | None) -> bool:

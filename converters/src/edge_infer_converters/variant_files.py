@@ -187,7 +187,15 @@ class VariantFiles:
         settings = (recipe.calibrate, in_files)
         source_precision = "fp32" if prepared.model.is_float else prepared.model.precision
         with self._reporter.progress(f"Converting {plan.id}", None):
-            return encode(plan, source_precision, cleaned, self._ranges, *settings, corrects=self._corrects)
+            return encode(
+                plan,
+                source_precision,
+                cleaned,
+                self._ranges,
+                *settings,
+                corrects=self._corrects,
+                fits=prepared.is_calibrated,
+            )
 
     @property
     def _corrects(self) -> bool:
@@ -218,7 +226,8 @@ class VariantFiles:
 
     def _mixed(self, model: onnx.ModelProto) -> MixedModel:
         is_cached, palettes = self._recipe.is_cached, self._recipe.transport == "palette"
-        search = MixedSearch(model, *self._judges, is_cached=is_cached, times=self._times, palettes=palettes)
+        fits = self._prepared.is_calibrated
+        search = MixedSearch(model, *self._judges, is_cached=is_cached, times=self._times, palettes=palettes, fits=fits)
         return search.run(self._ranges)
 
     def _variant(self, plan: VariantPlan, encoded: Encoded, pairs: list[State]) -> Variant:

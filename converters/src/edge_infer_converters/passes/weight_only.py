@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _DOMAIN = "com.microsoft"
 _NONE: Mapping[str, onnx.TensorProto] = {}
+_NOT_FITTED: Mapping[str, packing.Packed] = {}
 # The first operator set whose DequantizeLinear knows blocks, and the last before it with the same operators: from 20 to
 # 21 all but GroupNormalization only took more types.
 _BLOCK_OPSET = 21
@@ -109,8 +110,10 @@ def weights_of(model: onnx.ModelProto, apart: Mapping[str, onnx.TensorProto] = _
     return tuple(found)
 
 
-def round_trip(weight: Weight, values: np.ndarray, encoding: str) -> np.ndarray:
-    """Return what a weight's values become when they are stored in this encoding."""
+def round_trip(
+    weight: Weight, values: np.ndarray, encoding: str, fitted: Mapping[str, packing.Packed] = _NOT_FITTED
+) -> np.ndarray:
+    """Return what a weight's values become when they are stored in this encoding; `fitted` as in `rewrite`."""
     if encoding == "fp16":
         return values.astype(np.float16).astype(np.float32)
     if encoding in PALETTES:
@@ -118,9 +121,10 @@ def round_trip(weight: Weight, values: np.ndarray, encoding: str) -> np.ndarray:
     if encoding == "int8":
         return packing.unpack_slices(packing.pack_slices(values, weight.axis))
     if encoding == "int4":
-        rows = _as_rows(weight, values)
-        unpacked = packing.unpack_blocks(packing.pack_blocks(rows), rows.shape[1])
-        back = unpacked if weight.kind == "filter" else _as_rows(weight, unpacked)  # transposing twice changes nothing
+        rows = as_rows(weight, values)
+        packed = fitted.get(weight.name) or packing.pack_blocks(rows)
+        unpacked = packing.unpack_blocks(packed, rows.shape[1])
+        back = unpacked if weight.kind == "filter" else as_rows(weight, unpacked)  # transposing twice changes nothing
         return np.ascontiguousarray(back).reshape(values.shape)
     return values
 
@@ -130,6 +134,7 @@ def rewrite(
     weights: Sequence[Weight],
     choice: Mapping[str, str],
     apart: Mapping[str, onnx.TensorProto] = _NONE,
+    fitted: Mapping[str, packing.Packed] = _NOT_FITTED,
 ) -> onnx.ModelProto:
     """Return a copy whose weights are stored as chosen; inputs, outputs and arithmetic stay float32.
 
@@ -138,10 +143,11 @@ def rewrite(
         weights: What `weights_of` found in it.
         choice: The encoding of each weight by name; what is not named stays `fp32`.
         apart: The values of initializers that have none.
+        fitted: The blocks of matrices in int4 by name, where they are not those of least squared error.
     """
     packed = onnx.ModelProto()
     packed.CopyFrom(model)
-    writer = _Writer(packed, apart)
+    writer = _Writer(packed, apart, fitted)
     for weight in weights:
         encoding = choice.get(weight.name, "fp32")
         if encoding != "fp32":
@@ -157,11 +163,17 @@ def rewrite(
 class _Writer:
     """Changes one model in place."""
 
-    def __init__(self, model: onnx.ModelProto, apart: Mapping[str, onnx.TensorProto]) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        apart: Mapping[str, onnx.TensorProto],
+        fitted: Mapping[str, packing.Packed],
+    ) -> None:
         self._model = model
         self._graph = model.graph
         self._fresh = FreshNames(names_in(model.graph))
         self._stored = Stored(model.graph, apart)
+        self._fitted = fitted
         self._first: list[onnx.NodeProto] = []
         self._replaced: dict[int, list[onnx.NodeProto]] = {}
         self._is_custom = False
@@ -227,7 +239,7 @@ class _Writer:
 
     def _store_filter(self, weight: Weight, values: np.ndarray) -> None:
         self._has_blocks = True
-        rows = _as_rows(weight, values)
+        rows = as_rows(weight, values)
         packed = packing.pack_blocks(rows)
         whole, flat = self._fresh(f"{weight.name}/float"), self._fresh(f"{weight.name}/flat")
         codes = self._add_int4(f"{weight.name}/codes", packed.codes)
@@ -288,8 +300,8 @@ class _Writer:
 
     def _store_blocks(self, weight: Weight, values: np.ndarray) -> None:
         self._is_custom = True
-        rows = _as_rows(weight, values)  # [outputs, inputs]
-        packed = packing.pack_blocks(rows)
+        rows = as_rows(weight, values)  # [outputs, inputs]
+        packed = self._fitted.get(weight.name) or packing.pack_blocks(rows)
         count, columns = rows.shape
         blocks = packed.scales.shape[1]
         codes = self._add(f"{weight.name}/codes", packing.nibbles(packed.codes).reshape(count, blocks, -1))
@@ -392,7 +404,7 @@ def _with_encodings(weight: Weight, encodings: tuple[str, ...]) -> Weight:
     return Weight(weight.name, weight.label, weight.kind, weight.shape, weight.axis, weight.is_transposed, encodings)
 
 
-def _as_rows(weight: Weight, values: np.ndarray) -> np.ndarray:
+def as_rows(weight: Weight, values: np.ndarray) -> np.ndarray:
     """Lay a matrix or filter as [outputs, inputs], along which its blocks run; a table lies so already."""
     if weight.kind == "filter":
         return values.reshape(len(values), -1)

@@ -81,6 +81,21 @@ def test_options_that_take_more_calls_are_counted(write_model: WriteModel, tmp_p
     assert calls("onnx/int8", precision="int8", min_sqnr=20.0) > calls("onnx/int8", precision="int8")
 
 
+def test_calls_that_fit_matrices_in_int4_are_counted(write_model: WriteModel, tmp_path: Path) -> None:
+    model, data = write_model(zoo.mlp()), mlp_data(tmp_path / "data.npz")
+    recipe = Recipe.of(format="onnx", precision="fp32,int4")
+
+    def found(given: Given) -> tuple[str, int]:
+        foreseen = convert_run.foresee(model, None, recipe, given)
+        return next((one.how, one.calls) for one in foreseen.variants if one.id == "onnx/int4")
+
+    fitted, plain = found(Given(calibration=data)), found(Given(evaluation=data))
+
+    assert fitted[0] == "weights alone, matrices fitted to 48 samples"
+    assert plain[0] == "weights alone"
+    assert fitted[1] - plain[1] == 48 + 2 * 12
+
+
 def test_what_cannot_be_made_is_said_with_its_reason(write_model: WriteModel) -> None:
     foreseen = convert_run.foresee(write_model(zoo.nonzero()), None, Recipe())
 

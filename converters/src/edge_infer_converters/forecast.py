@@ -23,6 +23,7 @@ from edge_infer_converters.search import bit_allocation, dynamic, mixed_onnx, pr
 from edge_infer_converters.search.static_layers import CALLS as STATIC_CALLS
 from edge_infer_converters.writers import onnx as onnx_writer
 from edge_infer_converters.writers.encode import AUTO_CALLS, MAX_LEARNT, is_made_apart, learnt_of, needs_memory
+from edge_infer_converters.writers.fitted_blocks import JUDGING, MIN_CALLS
 from edge_infer_converters.writers.tflite.quantize import weights as tflite_weights
 
 if TYPE_CHECKING:
@@ -230,7 +231,8 @@ class _Job:
             return "the source's file, unchanged", 0, 1
         word = plan.word or plan.precision
         if plan.precision == "mixed":
-            return self._searched(plan.format)
+            how, calls, files = self._searched(plan.format)
+            return how, calls + self._fitting(plan), files
         if plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
             count = sum(one.kind == "matrix" for one in self._weights)
             trials = 2 + ceil(log2(count + 1))
@@ -249,7 +251,16 @@ class _Job:
                 tries * self._ranges + extra,
                 tries,
             )
+        if word == "int4" and self._fitting(plan):
+            return f"weights alone, matrices fitted to {self._ranges} samples", self._fitting(plan), 1
         return "as the source says" if word == self._prepared.model.precision else "weights alone", 0, 1
+
+    def _fitting(self, plan: VariantPlan) -> int:
+        """Return the calls that fit matrices in int4: each is learnt from, or judges three models."""
+        has_matrices = any(one.kind == "matrix" and "int4" in one.encodings for one in self._weights)
+        if plan.format != "onnx" or not self._prepared.is_calibrated or not has_matrices or self._ranges < MIN_CALLS:
+            return 0
+        return self._ranges + 2 * (self._ranges // JUDGING)
 
     def _searched(self, format_: str) -> tuple[str, int, int]:
         integers = self._integers(format_)

@@ -86,9 +86,10 @@ OPTIONS = (
     ),
     _file(
         "calibration",
-        "Typical inputs, for the ranges of int8: .npz .npy .safetensors, a folder of .npy or .npz files or images, or "
-        "module:function that yields samples. With a pipeline raw data too: a folder of images or sounds, .csv or "
-        ".jsonl. For a model that generates text: a text, on which perplexity is measured.",
+        "Typical inputs, for the ranges of int8 and for matrices in int4 (ONNX): .npz .npy .safetensors, a folder of "
+        ".npy or .npz files or images, or module:function that yields samples. With a pipeline raw data too: a folder "
+        "of images or sounds, .csv or .jsonl. For a model that generates text: a text, on which perplexity is "
+        "measured.",
     ),
     _recipe(
         "calibrate",

@@ -47,6 +47,7 @@ class Prepared:
         source_id: The variant that holds the source itself: always kept, there is nothing else to compare with.
         graph: The model in TFLite operators, or None.
         is_table: Whether compiled variants are made of the ONNX model: it has operators of ONNX-ML.
+        is_calibrated: Whether calibration data were given: matrices in int4 are fitted to them.
     """
 
     def __init__(self, model: Source, name: str, recipe: Recipe, reporter: Reporter) -> None:
@@ -59,6 +60,7 @@ class Prepared:
         self.source_id = f"{model.format}/{model.precision}"
         self.graph: FloatGraph | None = None
         self.is_table = False
+        self.is_calibrated = False
         self._recipe = recipe
         self._reporter = reporter
 
@@ -106,6 +108,7 @@ class Prepared:
         self, calibration: FilePath | None, evaluation: FilePath | None
     ) -> tuple[CalibrationSet, CalibrationSet]:
         """Return the inputs to measure on, and those that give int8 its ranges."""
+        self.is_calibrated = calibration is not None
         inputs = RunInputs(self.model, self.reference, self.found, self.plans, self._reporter)
         return inputs.choose(calibration, evaluation)
 

@@ -191,7 +191,15 @@ class VariantFiles:
             if plan.id == prepared.source_id and prepared.model.halves is not None:
                 kept = encode(plan, plan.precision, prepared.model.halves, self._ranges)
                 return kept._replace(note=f"{prepared.model.count}, as it came")
-            return encode(plan, source_precision, cleaned, self._ranges, *settings, corrects=self._corrects)
+            return encode(
+                plan,
+                source_precision,
+                cleaned,
+                self._ranges,
+                *settings,
+                corrects=self._corrects,
+                fits=prepared.is_calibrated,
+            )
 
     @property
     def _corrects(self) -> bool:
@@ -222,7 +230,8 @@ class VariantFiles:
 
     def _mixed(self, model: onnx.ModelProto) -> MixedModel:
         is_cached, palettes = self._recipe.is_cached, self._recipe.transport == "palette"
-        search = MixedSearch(model, *self._judges, is_cached=is_cached, times=self._times, palettes=palettes)
+        fits = self._prepared.is_calibrated
+        search = MixedSearch(model, *self._judges, is_cached=is_cached, times=self._times, palettes=palettes, fits=fits)
         return search.run(self._ranges)
 
     def _variant(self, plan: VariantPlan, encoded: Encoded, pairs: list[State]) -> Variant:

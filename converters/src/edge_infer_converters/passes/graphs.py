@@ -240,3 +240,10 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
         return
     del graph.node[:]
     graph.node.extend(nodes[index] for index in order)
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return the values of a node's attributes by their names."""
+    from onnx import helper
+
+    return {one.name: helper.get_attribute_value(one) for one in node.attribute}

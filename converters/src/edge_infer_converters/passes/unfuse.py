@@ -6,13 +6,13 @@ quantizer and no other engine reads (onnxruntime/core/graph/contrib_ops/contrib_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_infer_converters.passes.graphs import FreshNames, graphs_of, names_in
+from edge_infer_converters.passes.graphs import FreshNames, attributes_of, graphs_of, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,16 +51,12 @@ def unfuse(model: onnx.ModelProto) -> onnx.ModelProto:
 def _is_fused(node: onnx.NodeProto) -> bool:
     if node.domain != "com.microsoft" or node.op_type not in _FUSED:
         return False
-    return _attributes(node).get("activation", b"Relu").decode(errors="replace") in _PARAMETERS
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return attributes_of(node).get("activation", b"Relu").decode(errors="replace") in _PARAMETERS
 
 
 def _apart(node: onnx.NodeProto, graph: onnx.GraphProto, fresh: FreshNames) -> list[onnx.NodeProto]:
     """Return the plain node, the sum with a fourth input of a convolution, and the activation."""
-    attributes = _attributes(node)
+    attributes = attributes_of(node)
     named = {name: attributes.pop(name) for name in list(attributes) if name.startswith("activation")}
     parameters = list(named.get("activation_params", ()))
     parameters += [named[name] for name in ("activation_alpha", "activation_beta") if name in named]

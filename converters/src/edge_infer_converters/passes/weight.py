@@ -62,6 +62,12 @@ class Weight:
         share = _ON_WIRE[encoding] if self.is_on_wire else 1.0
         return round(bodies[encoding] * share) + _OVERHEAD[encoding]
 
+    def as_rows(self, values: np.ndarray) -> np.ndarray:
+        """Lay a matrix or filter as [outputs, inputs], along which its blocks run; a table lies so already."""
+        if self.kind == "filter":
+            return values.reshape(len(values), -1)
+        return values.T if self.kind == "matrix" and not self.is_transposed else values
+
 
 def _rows_and_columns(weight: Weight) -> tuple[int, int]:
     """Return how many rows of blocks an int4 weight has, and how long they are."""

@@ -26,6 +26,7 @@ from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.passes.fold_constants import fold_constants
 from edge_infer_converters.passes.graphs import (
     FreshNames,
+    attributes_of,
     drop_stored_shapes,
     drop_unread_tensors,
     graphs_of,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _DOMAIN = "com.microsoft"
 _NONE: Mapping[str, onnx.TensorProto] = {}
+_NOT_FITTED: Mapping[str, packing.Packed] = {}
 # The first operator set whose DequantizeLinear knows blocks, and the last before it with the same operators: from 20 to
 # 21 all but GroupNormalization only took more types.
 _BLOCK_OPSET = 21
@@ -110,8 +112,10 @@ def weights_of(model: onnx.ModelProto, apart: Mapping[str, onnx.TensorProto] = _
     return tuple(found)
 
 
-def round_trip(weight: Weight, values: np.ndarray, encoding: str) -> np.ndarray:
-    """Return what a weight's values become when they are stored in this encoding."""
+def round_trip(
+    weight: Weight, values: np.ndarray, encoding: str, fitted: Mapping[str, packing.Packed] = _NOT_FITTED
+) -> np.ndarray:
+    """Return what a weight's values become when they are stored in this encoding; `fitted` as in `rewrite`."""
     if encoding == "fp16":
         return values.astype(np.float16).astype(np.float32)
     if encoding in PALETTES:
@@ -119,9 +123,10 @@ def round_trip(weight: Weight, values: np.ndarray, encoding: str) -> np.ndarray:
     if encoding == "int8":
         return packing.unpack_slices(packing.pack_slices(values, weight.axis))
     if encoding == "int4":
-        rows = _as_rows(weight, values)
-        unpacked = packing.unpack_blocks(packing.pack_blocks(rows), rows.shape[1])
-        back = unpacked if weight.kind == "filter" else _as_rows(weight, unpacked)  # transposing twice changes nothing
+        rows = weight.as_rows(values)
+        packed = fitted.get(weight.name) or packing.pack_blocks(rows)
+        unpacked = packing.unpack_blocks(packed, rows.shape[1])
+        back = unpacked if weight.kind == "filter" else weight.as_rows(unpacked)  # transposing twice changes nothing
         return np.ascontiguousarray(back).reshape(values.shape)
     return values
 
@@ -131,6 +136,7 @@ def rewrite(
     weights: Sequence[Weight],
     choice: Mapping[str, str],
     apart: Mapping[str, onnx.TensorProto] = _NONE,
+    fitted: Mapping[str, packing.Packed] = _NOT_FITTED,
 ) -> onnx.ModelProto:
     """Return a copy whose weights are stored as chosen; inputs, outputs and arithmetic stay float32.
 
@@ -139,10 +145,11 @@ def rewrite(
         weights: What `weights_of` found in it.
         choice: The encoding of each weight by name; what is not named stays `fp32`.
         apart: The values of initializers that have none.
+        fitted: The blocks of matrices in int4 by name, where they are not those of least squared error.
     """
     packed = onnx.ModelProto()
     packed.CopyFrom(model)
-    writer = _Writer(packed, apart)
+    writer = _Writer(packed, apart, fitted)
     for weight in weights:
         encoding = choice.get(weight.name, "fp32")
         if encoding != "fp32":
@@ -158,11 +165,17 @@ def rewrite(
 class _Writer:
     """Changes one model in place."""
 
-    def __init__(self, model: onnx.ModelProto, apart: Mapping[str, onnx.TensorProto]) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        apart: Mapping[str, onnx.TensorProto],
+        fitted: Mapping[str, packing.Packed],
+    ) -> None:
         self._model = model
         self._graph = model.graph
         self._fresh = FreshNames(names_in(model.graph))
         self._stored = Stored(model.graph, apart)
+        self._fitted = fitted
         self._first: list[onnx.NodeProto] = []
         self._replaced: dict[int, list[onnx.NodeProto]] = {}
         self._is_custom = False
@@ -226,7 +239,7 @@ class _Writer:
 
     def _store_filter(self, weight: Weight, values: np.ndarray) -> None:
         self._has_blocks = True
-        rows = _as_rows(weight, values)
+        rows = weight.as_rows(values)
         packed = packing.pack_blocks(rows)
         whole, flat = self._fresh(f"{weight.name}/float"), self._fresh(f"{weight.name}/flat")
         codes = self._add_int4(f"{weight.name}/codes", packed.codes)
@@ -287,8 +300,8 @@ class _Writer:
 
     def _store_blocks(self, weight: Weight, values: np.ndarray) -> None:
         self._is_custom = True
-        rows = _as_rows(weight, values)  # [outputs, inputs]
-        packed = packing.pack_blocks(rows)
+        rows = weight.as_rows(values)  # [outputs, inputs]
+        packed = self._fitted.get(weight.name) or packing.pack_blocks(rows)
         count, columns = rows.shape
         blocks = packed.scales.shape[1]
         codes = self._add(f"{weight.name}/codes", packing.nibbles(packed.codes).reshape(count, blocks, -1))
@@ -341,7 +354,7 @@ class _Writer:
 def _describe(name: str, shape: tuple[int, ...], readers: list[tuple[onnx.NodeProto, int]], has_blocks: bool) -> Weight:
     first = readers[0][0]
     label = first.name or name
-    options = [_attributes(node) for node, _ in readers]
+    options = [attributes_of(node) for node, _ in readers]
     if len(shape) == 2 and all(
         node.op_type == "Gather" and place == 0 and not option.get("axis", 0)
         for (node, place), option in zip(readers, options, strict=True)
@@ -377,21 +390,9 @@ def _is_product(node: onnx.NodeProto, place: int) -> bool:
         return False
     if node.op_type == "MatMul":
         return True
-    options = _attributes(node)
+    options = attributes_of(node)
     is_plain = not options.get("transA", 0) and options.get("alpha", 1.0) == 1 and options.get("beta", 1.0) == 1
     return node.op_type == "Gemm" and is_plain
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, float]:
-    kept = [a for a in node.attribute if a.type in (onnx.AttributeProto.INT, onnx.AttributeProto.FLOAT)]
-    return {a.name: a.i if a.type == onnx.AttributeProto.INT else a.f for a in kept}
-
-
-def _as_rows(weight: Weight, values: np.ndarray) -> np.ndarray:
-    """Lay a matrix or filter as [outputs, inputs], along which its blocks run; a table lies so already."""
-    if weight.kind == "filter":
-        return values.reshape(len(values), -1)
-    return values.T if weight.kind == "matrix" and not weight.is_transposed else values
 
 
 def _cast(name: str, output: str) -> onnx.NodeProto:

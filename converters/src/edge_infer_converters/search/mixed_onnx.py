@@ -21,6 +21,7 @@ from edge_infer_converters.search.layers import Layer, layers_of
 from edge_infer_converters.search.sensitivity import Sensitivity, WeightSession, rank
 from edge_infer_converters.search.trial_cache import TrialCache, key_of
 from edge_infer_converters.writers import onnx as onnx_target
+from edge_infer_converters.writers.fitted_blocks import fit_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.judge import Judge
     from edge_infer_converters.measure.speed import DeviceTimes, Speed
+    from edge_infer_converters.passes.packing import Packed
     from edge_infer_converters.passes.weight import Weight
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.search.bit_allocation import Move
@@ -119,6 +121,7 @@ class MixedSearch:
         is_cached: Whether figures are kept for the next search, and taken from earlier ones.
         times: Times of the device, or None.
         palettes: Whether weights may become palettes, and bytes on the wire count.
+        fits: Whether matrices in int4 are fitted to the inputs that weights are ranked on.
     """
 
     def __init__(
@@ -131,8 +134,11 @@ class MixedSearch:
         is_cached: bool = False,
         times: DeviceTimes | None = None,
         palettes: bool = False,
+        fits: bool = False,
     ) -> None:
         self._times = times
+        self._fits = fits
+        self._fitted: Mapping[str, Packed] = {}
         self._is_cached = is_cached
         self._model = prepare(cleaned)
         self._nbytes = len(onnx_target.write(cleaned))
@@ -155,6 +161,10 @@ class MixedSearch:
         """
         if not self._weights:
             raise ConversionError("The model has no float32 weights to make smaller")
+        if self._fits:
+            self._fitted, said = fit_blocks(self._model, self._weights, ranking)
+            if said:
+                self._reporter.talk(step("Fitted", "onnx/mixed  ", said))
         found = self._run(ranking)
         limit = self._budget.max_latency_ratio
         packed = any(w.kind == "matrix" and found.trial.choice.get(w.name) == "int4" for w in self._weights)
@@ -168,7 +178,7 @@ class MixedSearch:
 
     def _run(self, ranking: CalibrationSet) -> MixedModel:
         known = self._remembered(ranking)
-        session = WeightSession(self._model, self._weights)
+        session = WeightSession(self._model, self._weights, self._fitted)
         count = len(self._weights)
         with self._reporter.progress(f"Ranking {count} weights", count) as advance:
             sensitivities = rank(session, self._weights, ranking.first(RANKING_CALLS).calls, advance, known)
@@ -201,7 +211,10 @@ class MixedSearch:
             return TrialCache(None)
         calls = [*self._calls, *ranking.first(RANKING_CALLS).calls]
         labels = "" if self._classes is None else sha256(self._classes.tobytes()).hexdigest()
-        words = metric, str(self._judge.golden), str(self._judge.metric.base), labels
+        fitted = sha256()
+        for blocks in self._fitted.values():
+            fitted.update(blocks.codes.tobytes() + blocks.scales.tobytes())
+        words = metric, str(self._judge.golden), str(self._judge.metric.base), labels, fitted.hexdigest()
         return TrialCache(key_of(onnx_target.write(self._model), calls, *words))
 
     def _speed(self, found: MixedModel) -> Speed | None:
@@ -262,7 +275,7 @@ class MixedSearch:
         return self._nbytes - saved
 
     def _encoded(self, choice: Mapping[str, str]) -> bytes:
-        return onnx_target.write(rewrite(self._model, self._weights, choice))
+        return onnx_target.write(rewrite(self._model, self._weights, choice, fitted=self._fitted))
 
 
 def _without_packed(weight: Weight) -> Weight:

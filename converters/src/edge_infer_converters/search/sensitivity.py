@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from edge_infer_converters.passes.packing import Packed
     from edge_infer_converters.passes.weight import Weight
 
     Arrays = Mapping[str, np.ndarray]
@@ -54,9 +55,12 @@ class WeightSession:
     Args:
         model: A prepared model.
         weights: The weights that will be exchanged.
+        fitted: The blocks of matrices in int4, as `weight_only.rewrite` takes them.
     """
 
-    def __init__(self, model: onnx.ModelProto, weights: Sequence[Weight]) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, weights: Sequence[Weight], fitted: Mapping[str, Packed] | None = None
+    ) -> None:
         wanted = {weight.name for weight in weights}
         self.outputs = [value.name for value in model.graph.output]
         self._values = {
@@ -64,6 +68,7 @@ class WeightSession:
         }
         self._changed: dict[str, tuple[str, np.ndarray]] = {}
         self._weights = tuple(weights)
+        self._fitted = fitted or {}
         open_model = onnx.ModelProto()
         for field in ("ir_version", "opset_import", "functions"):
             _copy(model, open_model, field)
@@ -90,7 +95,7 @@ class WeightSession:
                 continue
             known = self._changed.get(weight.name)
             if known is None or known[0] != encoding:
-                known = (encoding, round_trip(weight, self._values[weight.name], encoding))
+                known = (encoding, round_trip(weight, self._values[weight.name], encoding, self._fitted))
                 self._changed[weight.name] = known
             feeds[weight.name] = known[1]
         results = [self._session.run(self.outputs, {**call, **feeds}) for call in calls]

@@ -20,6 +20,7 @@ from edge_infer_converters.passes.weight_only import engine_options as weight_op
 from edge_infer_converters.passes.weight_only import prepare, rewrite, weights_of
 from edge_infer_converters.targets import TARGETS
 from edge_infer_converters.writers import onnx as onnx_writer
+from edge_infer_converters.writers.fitted_blocks import fit_blocks
 from edge_infer_converters.writers.plan import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ def encode(
     in_files: WeightsInFiles | None = None,
     *,
     corrects: bool = False,
+    fits: bool = False,
 ) -> Encoded:
     """Make the file that a plan asks for.
 
@@ -188,6 +190,7 @@ def encode(
         calibrate: How, one of `ranges.WORDS`.
         in_files: The values of the source's initializers that have none.
         corrects: Whether static int8 tries corrected biases, and keeps them where they win.
+        fits: Whether matrices in int4 are fitted to `ranges`, where that wins.
 
     Raises:
         ConversionError: It cannot be made of this model.
@@ -211,7 +214,7 @@ def encode(
         half = to_fp16(cleaned, in_files)
         return _written(half, plan, cleaned, engine_options(half), in_files)
     if plan.precision == "int4":
-        return _checked(_int4(cleaned), plan, cleaned)
+        return _checked(_int4(cleaned, ranges if fits else None), plan, cleaned)
     if plan.word == "int8-dynamic":
         return _written(to_dynamic_int8(cleaned, in_files=in_files), plan, cleaned, None, in_files)
     if not is_quantizable(cleaned):
@@ -277,8 +280,8 @@ def _run(data: bytes, calls: Sequence[dict[str, np.ndarray]]) -> list[dict[str, 
     return [dict(zip(names, session.run(names, call), strict=True)) for call in calls]
 
 
-def _int4(cleaned: onnx.ModelProto) -> Encoded:
-    """Store every weight in the fewest bits that it can have."""
+def _int4(cleaned: onnx.ModelProto, data: CalibrationSet | None) -> Encoded:
+    """Store every weight in the fewest bits that it can have, matrices fitted to data."""
     prepared = prepare(cleaned)
     weights = weights_of(prepared)
     choice = {weight.name: weight.encodings[-1] for weight in weights}
@@ -287,8 +290,10 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
         raise ConversionError(
             "The model has no MatMul, Gemm or table with weights that int4 can hold", hint="--precision fp16 or int8"
         )
-    data = onnx_writer.write(rewrite(prepared, weights, choice))
-    return Encoded(data, f"{count} of {len(weights)} weights in int4", weight_options(weights, choice))
+    blocks, said = ({}, "") if data is None else fit_blocks(prepared, weights, data)
+    written = onnx_writer.write(rewrite(prepared, weights, choice, fitted=blocks))
+    note = ", ".join([f"{count} of {len(weights)} weights in int4", *([said] if said else [])])
+    return Encoded(written, note, weight_options(weights, choice))
 
 
 def with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[TensorSpec, ...]:

@@ -42,7 +42,28 @@ def compensate(weights: np.ndarray, inputs: np.ndarray) -> Compensated:
         weights: Float32 [rows, columns], columns a multiple of 32; not changed.
         inputs: What the matrix is multiplied by, finite floats [inputs, columns].
     """
-    upper = _factor(inputs)
+    sums = np.zeros((inputs.shape[1], inputs.shape[1]))
+    add_products(sums, inputs)
+    whole, scales = fitted(weights, factor(sums))
+    rows = len(weights)
+    values = np.ascontiguousarray((whole * scales.astype(np.float32).repeat(BLOCK, 0)).T)
+    difference = (values - weights).reshape(-1)
+    # The blocks of a row stand together in the file.
+    blocks = whole.reshape(-1, BLOCK, rows).transpose(1, 2, 0).reshape(BLOCK, -1)
+    file_scales = np.ascontiguousarray(scales.T).tobytes()
+    return Compensated(EncodedRows(packed_nibbles(blocks), file_scales, float(difference @ difference)), values)
+
+
+def fitted(weights: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Choose the integers and scales of a matrix.
+
+    Args:
+        weights: Float32 [rows, columns], columns a multiple of 32; not changed.
+        upper: What `factor` gave of its inputs.
+
+    Returns:
+        The integers from -8 to 7, float32 [columns, rows], and the scales, float16 [columns / 32, rows].
+    """
     # Columns are rows here: each is one vector, and those behind it are one matrix.
     left = np.array(weights.T, np.float32, order="C")
     columns, rows = left.shape
@@ -60,32 +81,32 @@ def compensate(weights: np.ndarray, inputs: np.ndarray) -> Compensated:
             lost[column] = (part[column] - found * scale) / here[column, column]
             part[column + 1 :] -= here[column, column + 1 :, None] * lost[column]
         left[start + BLOCK :] -= behind.T @ lost
-    values = np.ascontiguousarray((whole * scales.astype(np.float32).repeat(BLOCK, 0)).T)
-    difference = (values - weights).reshape(-1)
-    # The blocks of a row stand together in the file.
-    blocks = whole.reshape(-1, BLOCK, rows).transpose(1, 2, 0).reshape(BLOCK, -1)
-    file_scales = np.ascontiguousarray(scales.T).tobytes()
-    return Compensated(EncodedRows(packed_nibbles(blocks), file_scales, float(difference @ difference)), values)
+    return whole, scales
 
 
-def _factor(inputs: np.ndarray) -> np.ndarray:
-    """Return the upper Cholesky factor of the inverse of the inputs' sums of products.
+def add_products(sums: np.ndarray, inputs: np.ndarray) -> None:
+    """Add to the upper half of sums of products, float64 [columns, columns], those of more inputs."""
+    for part in _parts(len(sums)):
+        sums[part, part.start :] += inputs[:, part].T @ inputs[:, part.start :]
+
+
+def factor(sums: np.ndarray) -> np.ndarray:
+    """Put the upper Cholesky factor of the inverse of sums of products in their place, and return it.
 
     The sums, turned about both their diagonals, are R R' with R lower; R's inverse, turned back, is the factor. All of
     it happens in one float64 [columns, columns], where a library's inverse takes five. Columns of no inputs count as
     ones of few.
     """
-    count = inputs.shape[1]
-    sums = np.empty((count, count))
-    parts = [slice(start, min(start + _PANEL, count)) for start in range(0, count, _PANEL)]
-    for part in parts:
-        sums[part, part.start :] = inputs[:, part].T @ inputs[:, part.start :]
     diagonal = np.einsum("ii->i", sums)
     diagonal += _DAMPING * (float(diagonal.mean()) or 1.0)
-    lower = sums[::-1, ::-1]
+    lower, parts = sums[::-1, ::-1], _parts(len(sums))
     _decompose(lower, parts)
     _invert(lower, parts)
     return sums
+
+
+def _parts(count: int) -> list[slice]:
+    return [slice(start, min(start + _PANEL, count)) for start in range(0, count, _PANEL)]
 
 
 def _decompose(lower: np.ndarray, parts: Sequence[slice]) -> None:

@@ -11,7 +11,8 @@ from math import ceil, floor, inf, isfinite, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from onnx import helper
+
+from edge_infer_converters.passes.graphs import attributes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -98,7 +99,7 @@ class _Reading:
         self._node = node
         self._model = model
         self._known = known
-        self.attributes: dict[str, Any] = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        self.attributes = attributes_of(node)
 
     @property
     def inputs(self) -> list[Interval]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from onnx import defs, helper
+from onnx import defs
 
+from edge_infer_converters.passes.graphs import attributes_of
 from edge_infer_converters.writers.tflite.graph import Graph, Layout, Tensor, from_channels_last, to_channels_last
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Node:
         self.graph = values.graph
         self.inputs = tuple(node.input)
         self.outputs = tuple(node.output)
-        self._attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        self._attributes = attributes_of(node)
         self._asked: set[str] = set()
         self._model = model
         self._values = values

@@ -10,6 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 from onnx import helper
 
 from edge_infer.errors import UnsupportedModel
+from edge_infer_converters.passes.graphs import attributes_of
 from edge_infer_converters.writers.tflite.graph import Tensor
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Node:
         self.table = table
         self.outputs = [name for name in node.output if name]
         self._inputs = list(node.input)
-        self.attributes: dict[str, Any] = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        self.attributes = attributes_of(node)
 
     def integer(self, name: str, default: int = 0) -> int:
         """Return an integer among its attributes."""

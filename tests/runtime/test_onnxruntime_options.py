@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import edge_infer
 from edge_infer import OnnxRuntimeOptions
-from edge_infer.errors import CudaUnavailable, InputError, ManifestError
+from edge_infer.backends.base import Placement
+from edge_infer.backends.onnxruntime import backend, entries
+from edge_infer.errors import CudaUnavailable, InputError, ManifestError, UnsupportedModel
+from edge_infer.platform.cpu import Processor
 from tests.support import zoo
 
 if TYPE_CHECKING:
-    from tests.support.model_files import WriteBundle
+    from tests.support.model_files import WriteBundle, WriteModel
 
 DIGITS = "examples/digits/digits.onnx"
 
@@ -167,3 +174,65 @@ def test_settings_of_the_gpu_s_providers_reach_the_engine(
 
     assert caught.value.fault == "provider-refused"
     assert given == [*expected, "CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"session.x64quantprecision": "1"}),
+        ({"session.disable_prepacking": "1"}, {"session.disable_prepacking": "1", "session.x64quantprecision": "1"}),
+        ({"user.session.x64quantprecision": "0"}, None),
+        ({"session.x64quantprecision": "1"}, None),
+    ],
+)
+def test_a_bare_file_is_given_the_precise_mode_where_kernels_saturate(
+    options: dict[str, str], expected: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for features, wanted in ((("avx2",), expected), (("avx2", "avx_vnni"), None), (("asimd",), None)):
+        processor = Processor("", features, 2)
+        monkeypatch.setattr(entries, "read_processor", lambda found=processor: found)
+
+        assert entries.with_precise(options) == wanted
+
+
+def test_a_bare_quantized_file_gives_what_integers_give_on_every_cpu(write_model: WriteModel) -> None:
+    """Two products of 255 and 127 are more than 16 bits hold: x86 without VNNI gives 32,767 for them by itself."""
+    rows, columns = 64, 32
+    weights = np.full((rows, columns), 127, np.int8)
+    tensors = {"scale": np.float32(1), "zero": np.uint8(0), "weights": weights, "none": np.int8(0)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["codes"]),
+        helper.make_node("DequantizeLinear", ["codes", "scale", "zero"], ["input"]),
+        helper.make_node("DequantizeLinear", ["weights", "scale", "none"], ["matrix"]),
+        helper.make_node("MatMul", ["input", "matrix"], ["y"]),
+    ]
+    ends = [
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, size])]
+        for name, size in (("x", rows), ("y", columns))
+    ]
+    stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in tensors.items()]
+    graph = helper.make_graph(nodes, "products", *ends, stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+    with edge_infer.load(write_model(model.SerializeToString()), backend="onnxruntime") as session:
+        found = session.run({"x": np.full((1, rows), 255, np.float32)})["y"]
+
+    np.testing.assert_array_equal(found, np.full((1, columns), 255 * 127 * rows, np.float32))
+
+
+def test_a_file_that_the_precise_mode_refuses_is_loaded_and_said_to_saturate(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def loaded(model: Any, variant: Any, device: str, options: dict[str, str]) -> Any:
+        asked.append(dict(options))
+        if "session.x64quantprecision" in options:
+            raise UnsupportedModel("Attempt to replace the existing tensor")
+        return SimpleNamespace(placement=Placement("cpu"))
+
+    monkeypatch.setattr(entries, "read_processor", lambda: Processor("", ("avx2",), 2))
+    monkeypatch.setattr(backend, "_loaded", loaded)
+
+    found = backend.OnnxRuntimeBackend().prepare(b"", None, device="cpu", options={})  # type: ignore[arg-type]
+
+    assert [one.get("session.x64quantprecision") for one in asked] == ["1", None]
+    assert "saturate" in found.placement.fallbacks[0]

@@ -10,7 +10,7 @@ import os
 import sys
 
 from edge_infer.backends.base import Availability, Backend
-from edge_infer.errors import BackendUnavailable
+from edge_infer.errors import BackendUnavailable, UnsupportedModel
 from edge_infer.platform.installed import installed_version, origin_of
 
 TYPE_CHECKING = False
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from edge_infer.backends.base import Runnable
     from edge_infer.bundle.variant import Variant
     from edge_infer.errors import EdgeInferError
+
+_SATURATES = "integer kernels saturate on this CPU, and the file does not load in the precise mode; convert it"
 
 
 class OnnxRuntimeBackend(Backend):
@@ -87,22 +89,36 @@ class OnnxRuntimeBackend(Backend):
         return HeadStart()
 
     def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> Runnable:
-        """Load a model; see `Backend.prepare`."""
-        unfit: EdgeInferError | None = None
-        is_plain = options.get("provider", "cpu") == "cpu" and "arena" not in options
-        if device == "cpu" and is_plain and "numpy" not in sys.modules:
-            from edge_infer.backends.onnxruntime.c import load_model
+        """Load a model; see `Backend.prepare`. Products of integers do not saturate where the engine can avoid it."""
+        from edge_infer.backends.onnxruntime.entries import with_precise
 
-            try:
-                return load_model(model, variant.file, options)
-            except BackendUnavailable as error:  # the Python binding may work where the library does not
-                unfit = error
-        from edge_infer.backends.onnxruntime.model import OnnxRuntimeModel
-        from edge_infer.backends.onnxruntime.session import open_session
+        precise = with_precise(options) if device == "cpu" else None
+        if precise is None:
+            return _loaded(model, variant, device, options)
+        try:
+            return _loaded(model, variant, device, precise)
+        except UnsupportedModel:
+            loaded = _loaded(model, variant, device, options)
+        loaded.placement = loaded.placement._replace(fallbacks=(*loaded.placement.fallbacks, _SATURATES))
+        return loaded
+
+
+def _loaded(model: str | bytes, variant: Variant, device: str, options: Mapping[str, str]) -> Runnable:
+    unfit: EdgeInferError | None = None
+    is_plain = options.get("provider", "cpu") == "cpu" and "arena" not in options
+    if device == "cpu" and is_plain and "numpy" not in sys.modules:
+        from edge_infer.backends.onnxruntime.c import load_model
 
         try:
-            session, placement = open_session(model, variant.file, device=device, options=options)
-        except BackendUnavailable as error:
-            raise unfit or error from error
-        index = int(device.partition(":")[2] or 0)
-        return OnnxRuntimeModel(session, placement, index=index, has_graph="provider.enable_cuda_graph" in options)
+            return load_model(model, variant.file, options)
+        except BackendUnavailable as error:  # the Python binding may work where the library does not
+            unfit = error
+    from edge_infer.backends.onnxruntime.model import OnnxRuntimeModel
+    from edge_infer.backends.onnxruntime.session import open_session
+
+    try:
+        session, placement = open_session(model, variant.file, device=device, options=options)
+    except BackendUnavailable as error:
+        raise unfit or error from error
+    index = int(device.partition(":")[2] or 0)
+    return OnnxRuntimeModel(session, placement, index=index, has_graph="provider.enable_cuda_graph" in options)

@@ -57,3 +57,14 @@ def session_entries(options: Mapping[str, str]) -> dict[str, str]:
                 got=key,
             )
     return entries
+
+
+def with_precise(options: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the options with the precise mode, or None where they speak of it or no kernel saturates here.
+
+    A file that is no bundle asks for nothing, and its integers are to be those of every other machine too. The entry
+    changes nothing in a model of floats.
+    """
+    if _PRECISE in options or f"user.{_PRECISE}" in options or not read_processor().saturates:
+        return None
+    return {**options, _PRECISE: "1"}

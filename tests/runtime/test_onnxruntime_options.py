@@ -15,6 +15,8 @@ import edge_infer
 from edge_infer import OnnxRuntimeOptions
 from edge_infer.backends.base import Placement
 from edge_infer.backends.onnxruntime import backend, entries
+from edge_infer.backends.registry import get_backend
+from edge_infer.bundle.variant import Variant
 from edge_infer.errors import CudaUnavailable, InputError, ManifestError, UnsupportedModel
 from edge_infer.platform.cpu import Processor
 from tests.support import zoo
@@ -211,7 +213,7 @@ def test_a_bare_quantized_file_gives_what_integers_give_on_every_cpu(write_model
         for name, size in (("x", rows), ("y", columns))
     ]
     stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in tensors.items()]
-    graph = helper.make_graph(nodes, "products", *ends, stored)
+    graph = helper.make_graph(nodes, "products", ends[0], ends[1], stored)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
     with edge_infer.load(write_model(model.SerializeToString()), backend="onnxruntime") as session:
@@ -231,8 +233,9 @@ def test_a_file_that_the_precise_mode_refuses_is_loaded_and_said_to_saturate(mon
 
     monkeypatch.setattr(entries, "read_processor", lambda: Processor("", ("avx2",), 2))
     monkeypatch.setattr(backend, "_loaded", loaded)
+    variant = Variant("onnx/int8", "onnx", "int8", "model.onnx")
 
-    found = backend.OnnxRuntimeBackend().prepare(b"", None, device="cpu", options={})  # type: ignore[arg-type]
+    found = get_backend("onnxruntime").prepare(b"", variant, device="cpu", options={})
 
     assert [one.get("session.x64quantprecision") for one in asked] == ["1", None]
     assert "saturate" in found.placement.fallbacks[0]

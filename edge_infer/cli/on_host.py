@@ -28,22 +28,26 @@ def verify_there(judge: Judge, host: str, wheel: Path | None, variants: Sequence
         InputError: There is no engine for it here.
     """
     rows = []
+    refusals: list[EdgeInferError] = []
     with Workplace(host, wheel) as place, output.progress(f"{host}: {len(variants)} variants", len(variants)) as done:
         for variant in variants:
             try:
                 judge.engine = f"{engine_of(variant)} at {host}"
                 results = place.outputs(judge.bundle, variant, judge.examples)
                 rows.append(judge.row(variant, place.place.platform, results))
-            except InputError as error:
-                if variant.format == "onnx":  # without an engine for it, no other variant will do better
+            except (InputError, UnsupportedError) as error:
+                # Without a wheel given, no other ONNX variant will do better.
+                if variant.format == "onnx" and isinstance(error, InputError):
                     raise
                 judge.engine = host
+                refusals.append(error)
                 rows.append(judge.failure(variant, error, "skip"))
             except EdgeInferError as error:
                 rows.append(judge.failure(variant, error))
             done(1)
-    if all(row.verdict == "skip" for row in rows):
-        raise UnsupportedError(f"`{host}` can run none of the variants: {rows[0].reason}", hint="--variant onnx/fp32")
+    if len(refusals) == len(rows):
+        first = refusals[0]
+        raise UnsupportedError(f"`{host}` can run none of the variants: {first.message}", hint=first.hint)
     return rows
 
 

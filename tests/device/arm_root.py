@@ -49,13 +49,15 @@ class Arm(NamedTuple):
 _GLIBC = ("2_36", "2_35", "2_34", "2_31", "2_28", "2_27", "2_24", "2_17")
 _SYNC = ("tuf", "securesystemslib", "cryptography", "urllib3", "zstandard")
 _TESTS = ("pytest", "pytest-timeout", "hypothesis", "jsonschema", "click", "rich")
+# A server that `--host` reaches (`by_ssh.py`), and the tools it uses, which are on every Debian that boots.
+_SSH = ("openssh-server", "coreutils", "tar", "gzip")
 ARMS = {
     "arm64": Arm(
         "arm64",
         "aarch64",
         (2, 183),
         (*(f"manylinux_{glibc}_aarch64" for glibc in _GLIBC), "manylinux2014_aarch64"),
-        ("python3", "python3-minimal", "libstdc++6", "dash", "ca-certificates"),
+        ("python3", "python3-minimal", "libstdc++6", "dash", "ca-certificates", *_SSH),
         ("onnxruntime", "ai-edge-litert", "onnx", "numpy", *_SYNC, *_TESTS),
     ),
     # No numpy of today has a wheel for it: Debian's own, which tflite-runtime (numpy 1) needs anyway.
@@ -64,7 +66,7 @@ ARMS = {
         "arm",
         (1, 40),
         (*(f"manylinux_{glibc}_armv7l" for glibc in _GLIBC), "manylinux2014_armv7l"),
-        ("python3", "python3-minimal", "python3-numpy", "libstdc++6", "libatomic1", "dash"),
+        ("python3", "python3-minimal", "python3-numpy", "libstdc++6", "libatomic1", "dash", *_SSH),
         ("tflite-runtime==2.14.0", "pytest", "pytest-timeout"),
     ),
 }
@@ -224,7 +226,7 @@ def _settle(root: Path) -> None:
     shell = root / "usr/bin/sh"
     if not shell.exists():
         shell.symlink_to("dash")
-    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n", "utf-8")
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\npi:x:1000:1000:pi:/tmp:/bin/sh\n", "utf-8")
     python = root / "usr/bin/python3"
     version = _python_version(root)
     if not python.exists():

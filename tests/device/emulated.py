@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.device.arm_root import ARMS, SITE, CannotBuildError, build, emulator
+from tests.device.by_ssh import run_by_ssh
 from tests.support.conformance import node_cases
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,8 @@ ENTER = ROOT / "tests/device/enter.sh"
 # Beyond these a hanging machine is ended: a run takes five minutes, and longer beside others.
 _LIMIT_S = 1500
 
+#: In the folder that the machines share: the engine of a 64-bit one.
+_WHEEL = "onnxruntime-0-cp3-cp3-manylinux_2_28_aarch64.whl"
 _DEVICE = ("tests/device/test_pi.py", "tests/device/test_faults.py")
 _RUNTIME = (
     "session",
@@ -57,10 +60,11 @@ _DESELECTED = {
 
 
 class Machine(NamedTuple):
-    """A Raspberry Pi: its architecture, and the tests that run on it."""
+    """A Raspberry Pi: its architecture, the tests that run on it, and whether this machine uses it by ssh as well."""
 
     arm: str
     tests: tuple[str, ...]
+    is_by_ssh: bool = False
 
 
 MACHINES = {
@@ -73,8 +77,8 @@ MACHINES = {
             "tests/sync/test_pull.py",
         ),
     ),
-    "pi5": Machine("arm64", (*_DEVICE, "tests/conformance")),
-    "pi2": Machine("armhf", ("tests/device/test_pi.py",)),  # it has neither onnx nor onnxruntime
+    "pi5": Machine("arm64", (*_DEVICE, "tests/conformance"), is_by_ssh=True),
+    "pi2": Machine("armhf", ("tests/device/test_pi.py",), is_by_ssh=True),  # it has neither onnx nor onnxruntime
 }
 
 
@@ -111,7 +115,7 @@ def prepare(shared: Path) -> None:
     bundle = shared / "digits.bundle"
     data = ("--calibration", digits / "calibration.npz", "--eval", digits / "eval.npz")
     edge_infer("convert", digits / "digits.onnx", "-o", bundle, "--name", "digits", *data)
-    wheel = shared / "onnxruntime-0-cp3-cp3-manylinux_2_28_aarch64.whl"  # pip keeps none
+    wheel = shared / _WHEEL  # pip keeps none
     library = next((CACHE / "arm64" / SITE / "onnxruntime/capi").glob("libonnxruntime.so*"))
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(library, f"onnxruntime/capi/{library.name}")
@@ -162,20 +166,25 @@ def computed_here(bundle: Path) -> list[dict[str, object]]:
     return found
 
 
+def entered(command: list[str], name: str, shared: Path) -> list[str]:
+    """Return the command that runs on a machine what is added to it; the machine sees the folder as `/tree`."""
+    arm = ARMS[MACHINES[name].arm]
+    places = (CACHE / arm.debian, CACHE / f"qemu-{arm.qemu}-static", shared)
+    return [*command, "sh", str(ENTER), name, *map(str, places)]
+
+
 def run_suite(command: list[str], name: str, shared: Path) -> tuple[int, str, float]:
     """Run the tests of a machine; return the exit status, what was printed, and the seconds."""
     machine = MACHINES[name]
-    arm = ARMS[machine.arm]
     python = ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "/tree/tree"]
     python += ["-c", "/tree/tree/pyproject.toml", "--durations=5"]
     for test in _DESELECTED:
         python += ["--deselect", test]
     tests = [f"/tree/tree/{test}" for test in machine.tests]
-    places = [str(CACHE / machine.arm), str(CACHE / f"qemu-{arm.qemu}-static"), str(shared)]
     start = time.monotonic()
     try:
         run = subprocess.run(
-            [*command, "sh", str(ENTER), name, *places, *python, *tests],
+            [*entered(command, name, shared), *python, *tests],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -213,6 +222,9 @@ def main() -> int:
         prepare(shared)
         with ThreadPoolExecutor(2) as pool:
             runs = {name: pool.submit(run_suite, command, name, shared) for name in names}
+            for name in [name for name in names if MACHINES[name].is_by_ssh]:
+                enter = entered(command, name, shared)
+                runs[f"{name} by ssh"] = pool.submit(run_by_ssh, enter, name, shared, shared / _WHEEL)
             results = {name: run.result() for name, run in runs.items()}
         compared = shared / "results.txt"
         parity = compared.read_text("utf-8") if compared.is_file() else "nothing was compared"

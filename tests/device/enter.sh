@@ -1,5 +1,6 @@
 #!/bin/sh
 # Runs a command on an emulated Raspberry Pi: `enter.sh MACHINE ROOT EMULATOR SHARED COMMAND...`
+# As root, or with PI_USER=1000 as the user of that number, who may write what this one may.
 #
 # Called through `unshare --mount` (and `--user` where the kernel gives each user namespace its own binfmt_misc, Linux
 # 6.7): what is mounted and registered here is seen by nobody else and ends with this process, however it ends. Without
@@ -63,8 +64,12 @@ mount --rbind /dev "$root/dev"
 mkdir -p "$root/tree"
 mount --bind "$shared" "$root/tree"
 
-chroot=$(command -v chroot)
+# One user is all that a user namespace made without root knows, so that the other one needs another namespace.
+if [ -n "${PI_USER-}" ]; then
+  set -- "$(command -v unshare)" --user --map-user="$PI_USER" --map-group="$PI_USER" --root="$root" --wd=/ "$@"
+else
+  set -- "$(command -v chroot)" "$root" "$@"
+fi
 env -i QEMU_CPU="$cpu" HOME=/tmp LANG=C.UTF-8 TERM=dumb CI=1 PATH=/opt/site/bin:/usr/bin \
   LD_LIBRARY_PATH=/usr/lib/arm-linux-gnueabihf/blas:/usr/lib/arm-linux-gnueabihf/lapack \
-  PYTHONPATH=/tree/tree:/tree/tree/converters/src:/opt/site PYTHONDONTWRITEBYTECODE=1 PI_MACHINE="$machine" \
-  "$chroot" "$root" "$@"
+  PYTHONPATH=/tree/tree:/tree/tree/converters/src:/opt/site PYTHONDONTWRITEBYTECODE=1 PI_MACHINE="$machine" "$@"

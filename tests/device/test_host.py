@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import shutil
+import platform
 import socket
 import subprocess
 import sys
@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from edge_infer.bundle.bundle import Bundle
+from edge_infer.cli.judge import Judge
+from edge_infer.cli.on_host import verify_there
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedError
+from edge_infer.parity.verdict import Limits
+from edge_infer.platform.cpu import is_emulated
 from edge_infer.tools.host import connection as connection_file
 from edge_infer.tools.host.connection import Connection
 from edge_infer.tools.host.workplace import Workplace
 from edge_infer_converters.measure.speed import read_device_times
+from tests.support.ssh import SshFolder, write_ssh_folder
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -33,18 +39,12 @@ pytestmark = pytest.mark.skipif(not os.access(SSHD, os.X_OK), reason="no sshd: t
 class Server(NamedTuple):
     """An OpenSSH server on a free port, with a key of its own, and the client's files."""
 
+    files: SshFolder
     host: str
-    port: int
-    folder: Path
-
-    def show_key(self, name: str) -> None:
-        """Let the client know this key as the server's."""
-        kind, key = (self.folder / f"{name}.pub").read_text().split()[:2]
-        (self.folder / "known").write_text(f"[127.0.0.1]:{self.port} {kind} {key}\n")
 
     def claim(self, answer: str | None) -> None:
         """Let its `python3` say that it is another machine; None lets it be the real one."""
-        place = self.folder / "path/python3"
+        place = self.files.path / "path/python3"
         place.write_text(f"#!/bin/sh\necho {answer}\n" if answer else f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         place.chmod(0o755)
 
@@ -52,24 +52,10 @@ class Server(NamedTuple):
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("sshd")
-    for name in ("host", "user", "other"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-    shutil.copy(folder / "user.pub", folder / "authorized")
+    files = write_ssh_folder(folder, getpass.getuser(), f"ForceCommand {folder}/shell", keys=("other",))
     (folder / "path").mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (folder / "sshd_config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\n"
-        f"PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
-        f"ForceCommand {folder}/shell\n"
-    )
     (folder / "shell").write_text(f'#!/bin/sh\nPATH={folder}/path:$PATH exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n')
     (folder / "shell").chmod(0o755)
-    (folder / "config").write_text(
-        f"Host *\n  IdentityFile {folder}/user\n  IdentitiesOnly yes\n  UserKnownHostsFile {folder}/known\n"
-        "  GlobalKnownHostsFile /dev/null\n"
-    )
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # where the server of Debian shuts itself in
     with (folder / "log").open("wb") as log:
@@ -77,7 +63,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     try:
         wait_until(lambda: b"listening" in (folder / "log").read_bytes() or process.poll() is not None)
         assert process.poll() is None, (folder / "log").read_text()
-        yield Server(f"ssh://{getpass.getuser()}@127.0.0.1:{port}", port, folder)
+        yield Server(files, files.host)
     finally:
         process.terminate()
         process.wait(30)
@@ -86,11 +72,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def server(running: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     """The server, known to the client, which is the real one with the test's own configuration."""
-    client = shutil.which("ssh")
-    (tmp_path / "ssh").write_text(f'#!/bin/sh\nexec {client} -F {running.folder}/config "$@"\n')
-    (tmp_path / "ssh").chmod(0o755)
+    running.files.write_client(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    running.show_key("host")
+    running.files.show_key("host")
     running.claim(None)
     return running
 
@@ -129,7 +113,9 @@ def test_another_machine_verifies_and_measures_a_bundle(server: Server, tmp_path
     speed = read_device_times(tmp_path / "pi.json").speed("onnx/int8", "onnx/fp32")
     assert speed is not None
     assert "pi.json" in speed.origin
-    assert json.loads(benched.stdout)["machine"]["host"] == server.host
+    machine = json.loads(benched.stdout)["machine"]
+    assert machine["host"] == server.host
+    assert machine["is_emulated"] is is_emulated(platform.machine())
     assert left_behind() == before
 
 
@@ -140,15 +126,15 @@ def test_what_keeps_ssh_from_a_machine_is_told_with_what_to_type(server: Server)
         return f"{caught.value.message} | {caught.value.hint}"
 
     assert Connection(server.host).run("echo here").output == b"here\n"
-    server.show_key("other")
+    server.files.show_key("other")
     assert "shows another host key than before" in (said := refusal())
-    assert f"ssh-keygen -R '[127.0.0.1]:{server.port}'" in said
-    (server.folder / "known").write_text("")
+    assert f"ssh-keygen -R '[127.0.0.1]:{server.files.port}'" in said
+    (server.files.path / "known").write_text("")
     assert "The host key of" in refusal()
-    server.show_key("host")
-    (server.folder / "authorized").write_text((server.folder / "other.pub").read_text())
+    server.files.show_key("host")
+    (server.files.path / "authorized").write_text((server.files.path / "other.pub").read_text())
     assert "does not take a key of yours | ssh-copy-id" in refusal()
-    (server.folder / "authorized").write_text((server.folder / "user.pub").read_text())
+    (server.files.path / "authorized").write_text((server.files.path / "user.pub").read_text())
 
 
 def test_a_machine_that_is_not_there_is_told(server: Server) -> None:
@@ -228,6 +214,17 @@ def test_a_machine_without_an_engine_gets_nothing(server: Server, answer: str, s
     assert says in done.stderr
     assert hint in done.stderr
     assert left_behind() == before
+
+
+def test_a_machine_that_can_run_no_variant_is_told_what_it_could_run(server: Server) -> None:
+    server.claim("aarch64 32 3 11 2 glibc")
+    bundle = Bundle.open(DIGITS)
+    judge = Judge(bundle, server.host, [], Limits(), is_given=False)
+
+    with pytest.raises(UnsupportedError, match=r"can run none of the variants: .* is armv7, for which") as caught:
+        verify_there(judge, server.host, None, bundle.manifest.variants)
+
+    assert "--format compiled" in caught.value.hint
 
 
 def test_a_machine_that_writes_without_an_end_is_hung_up_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

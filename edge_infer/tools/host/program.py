@@ -71,6 +71,9 @@ def once(seconds: float, threads: int | None) -> None:
 
 def measure(rounds: int, seconds: float, threads: int | None) -> None:
     """Start the processes, one after another."""
+    import platform  # not on the way of `once`, whose start is timed
+
+    from edge_infer.platform.cpu import is_emulated
     from edge_infer.runtime.measurements import machine
 
     measured = []
@@ -96,7 +99,8 @@ def measure(rounds: int, seconds: float, threads: int | None) -> None:
                 said.seek(0)
                 sys.exit(said.read().decode("utf-8", "replace") or f"its process ended with {process.returncode}")
         measured.append({"cold_ms": cold_ms, **json.loads(rest)})
-    print(json.dumps({"machine": machine(), "rounds": measured}))
+    place = {**machine(), "is_emulated": is_emulated(platform.machine())}
+    print(json.dumps({"machine": place, "rounds": measured}))
 
 
 if __name__ == "__main__":

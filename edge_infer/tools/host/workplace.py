@@ -206,5 +206,8 @@ def engine_of(variant: Variant) -> str:
         InputError: A slim folder has none for it.
     """
     if variant.format not in ("onnx", "compiled"):
-        raise InputError(f"`{variant.id}` is {variant.format}, which needs numpy there; expected onnx, compiled")
+        raise InputError(
+            f"`{variant.id}` is {variant.format}, which needs numpy there; expected onnx, compiled",
+            hint="--variant onnx/fp32",
+        )
     return "compiled" if variant.format == "compiled" else "onnxruntime"

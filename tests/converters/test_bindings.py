@@ -58,7 +58,7 @@ def write(folder: Path) -> tuple[Path, bytes]:
 def test_a_binding_that_is_no_number_is_refused_by_the_inputs_name(value: object, tmp_path: Path) -> None:
     path, _ = write(tmp_path)
 
-    with pytest.raises(InputError, match=r"Input `rate` is bound to a `.*` that is no number and no array of numbers"):
+    with pytest.raises(InputError, match=r"Input `rate` is bound to a `.*`, expected a number or an array of numbers"):
         convert(path, tmp_path / "m.bundle", bind={"rate": value})
 
 

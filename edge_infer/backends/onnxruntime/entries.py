@@ -60,10 +60,9 @@ def session_entries(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_precise(options: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options with the precise mode, or None where they speak of it or no kernel saturates here.
+    """Return the options with the precise mode, or None where they set it themselves or no kernel saturates here.
 
-    A file that is no bundle asks for nothing, and its integers are to be those of every other machine too. The entry
-    changes nothing in a model of floats.
+    A bare file has no options, and has to give the same integers on every machine. A float model is not changed by it.
     """
     if _PRECISE in options or f"user.{_PRECISE}" in options or not read_processor().saturates:
         return None

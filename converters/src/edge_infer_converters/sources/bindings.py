@@ -79,7 +79,7 @@ def _numbers(values: object, name: str) -> np.ndarray:
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
         raise InputError(
-            f"Input `{name}` is bound to a `{type(values).__name__}` that is no number and no array of numbers",
+            f"Input `{name}` is bound to a `{type(values).__name__}`, expected a number or an array of numbers",
             hint=f'bind={{"{name}": 16000}}',
             tensor=name,
         )

@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-rest long-models long-pages long-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build release constraints clean
+.PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-rest long-models long-pages long-rest long-fleet check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build release constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -73,11 +73,13 @@ long-pages: setup
 	$(BIN)/python -m pytest --timeout=$(LONGEST) -m 'long and browser' tests $(NO_MODELS)
 long-rest: setup
 	$(BIN)/python -m pytest --timeout=$(LONGEST) -m 'long and not browser' tests $(NO_MODELS)
+# It begins when one of the three has ended.
+long-fleet: setup
+	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_fleet.py --timeout=7200
 
 check-all: setup ## What `make test` leaves out: the long tests, a fleet of 1000, the emulated Raspberry Pis
 	tests/setup.sh all
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target long-models long-pages long-rest
-	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_fleet.py --timeout=7200
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target long-models long-pages long-rest long-fleet
 	$(MAKE) --no-print-directory pi PI=$(PI)
 
 cpus: setup ## The suite as machines of other sizes see it (CPUS='1 4 8', TESTS=tests/browser for less)

@@ -48,7 +48,7 @@ def test_the_table_has_every_option() -> None:
 
 @pytest.mark.parametrize("option", TAKES)
 def test_a_value_of_another_type_is_refused_by_the_options_name(option: str, tmp_path: Path) -> None:
-    """Options come before the model, which is missing here: what is not refused for its type fails for that."""
+    """Options are read before the model. The model does not exist: a value that is taken fails for that, later."""
     refused = {}
     for name, value in VALUES.items():
         with pytest.raises(EdgeInferError) as caught:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from edge_infer.bundle.variant import Variant
     from edge_infer.errors import EdgeInferError
 
-_SATURATES = "integer kernels saturate on this CPU, and the file does not load in the precise mode; convert it"
+_SATURATES = (
+    "integer kernels saturate on this CPU, and ONNX Runtime refuses the file in its precise mode: "
+    "edge-infer convert MODEL writes one that it takes, or says why not"
+)
 
 
 class OnnxRuntimeBackend(Backend):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 _START_S = 60
+#: Between two looks at a page: each is a call through a browser, which then computes nothing else.
+LOOK_S = 0.05
 #: One step in a page.
 _STEP_S = 180
 _MINI_BROWSERS = ("webkit2gtk-4.1", "webkitgtk-6.0", "webkit2gtk-4.0")
@@ -189,7 +191,7 @@ def firefox(*, fake_devices: bool = False) -> Iterator[Firefox]:
                 found[:] = re.findall(r"WebDriver BiDi listening on (ws://\S+)", log.read_text("utf-8", "replace"))
                 return bool(found)
 
-            wait_until(is_listening, _START_S)
+            wait_until(is_listening, _START_S, LOOK_S)
             with connect(f"{found[0]}/session", max_size=2**26, open_timeout=_START_S) as socket:
                 yield Firefox(socket)
 
@@ -209,7 +211,7 @@ def webkit() -> Iterator[WebKit]:
         drawn |= {"LIBGL_ALWAYS_SOFTWARE": "1", "DISPLAY": display}
         stack.enter_context(_started(["WebKitWebDriver", f"--port={port}"], Path(folder, "log"), home | drawn))
         address = f"http://127.0.0.1:{port}"
-        wait_until(lambda: _answers(f"{address}/status"), _START_S)
+        wait_until(lambda: _answers(f"{address}/status"), _START_S, LOOK_S)
         browser = WebKit(address, binary)
         try:
             yield browser

@@ -73,14 +73,13 @@ long-pages: setup
 	$(BIN)/python -m pytest --timeout=$(LONGEST) -m 'long and browser' tests $(NO_MODELS)
 long-rest: setup
 	$(BIN)/python -m pytest --timeout=$(LONGEST) -m 'long and not browser' tests $(NO_MODELS)
-# It begins when one of the three has ended.
 long-fleet: setup
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_fleet.py --timeout=7200
 
+# The Raspberry Pis and the fleet begin as the first of the three parts end.
 check-all: setup ## What `make test` leaves out: the long tests, a fleet of 1000, the emulated Raspberry Pis
 	tests/setup.sh all
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target long-models long-pages long-rest long-fleet
-	$(MAKE) --no-print-directory pi PI=$(PI)
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target long-models long-pages long-rest pi long-fleet PI=$(PI)
 
 cpus: setup ## The suite as machines of other sizes see it (CPUS='1 4 8', TESTS=tests/browser for less)
 	tests/cpus.sh $(or $(CPUS),1 4 8) -- -m 'not long' $(TESTS)

@@ -30,7 +30,7 @@ _MAX_STEPS = 1.001
 
 
 class Row(NamedTuple):
-    """One line of the verdict: a variant on an engine, and how near it is to the fp32 source.
+    """One line of the verdict: a variant on an engine, and how near it is to the source.
 
     Attributes:
         outputs: The same of each output.

@@ -102,7 +102,7 @@ def verify(
     min_top1: float | None,
     as_json: bool,
 ) -> None:
-    """Run a bundle's golden examples on every engine and compare with the fp32 source.
+    """Run a bundle's golden examples on every engine and compare with the outputs of its source.
 
     With --backend ort-web or litert-web the bundle runs in a real headless Chromium, served by a server of its own;
     with --device webgpu too, on Chromium's software adapter, which computes what a GPU does, slowly.
@@ -168,7 +168,7 @@ def verify(
         refused = [flag for flag, value in given.items() if value]
         sys.exit(verify_generation(bundle, variants, backends, device, refused, as_json=as_json))
     wanted = [variant for variant in wanted if variant.format != "decoder"]
-    truth, examples = _given(bundle, inputs) if inputs else ("the fp32 source", bundle.examples())
+    truth, examples = _given(bundle, inputs) if inputs else ("the source", bundle.examples())
     if not examples:
         raise InputError(
             f"`{source}` has no golden examples to verify with",
@@ -276,7 +276,7 @@ def _given(bundle: Bundle, inputs: Sequence[str]) -> tuple[str, list[Example]]:
     with _exact(bundle, variant) as session:
         feeds = read_inputs(inputs, session.inputs)
         answer = session.run(feeds)
-    return ("the fp32 source" if variant.precision == "fp32" else variant.id), [(feeds, answer)]
+    return variant.id, [(feeds, answer)]
 
 
 def _is_ready(variant: Variant) -> bool:

@@ -133,7 +133,7 @@ def pairs_of(
 
 
 def judge(parity: Parity, precision: str) -> Verdict:
-    """Judge a result against the fp32 source.
+    """Judge a result against the source.
 
     Args:
         parity: What `compare` measured.

@@ -35,7 +35,7 @@ class Measurement(Record):
         threads: The threads of one operator that were asked for; 0 where the engine takes no number.
         ms: The median time of one call, in milliseconds.
         spread: Half the distance of the quartiles over the median, of the rounds.
-        sqnr_db: How near the outputs are to the fp32 source, in dB, at most 100; None where nothing tells.
+        sqnr_db: How near the outputs are to the source, in dB, at most 100; None where nothing tells.
         verdict: Of the golden examples: `ok`, `warn`, `fail`, or `unknown` where there are none.
         vs_rule: The time over that of the way that the rules choose, at the upper end of the interval that holds the
             median of the rounds' ratios with 95 %: below 1 it is faster for sure. 1 of that way itself; None where the

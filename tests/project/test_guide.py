@@ -91,7 +91,7 @@ def test_every_block_of_the_guide_works_in_order(folder: Path) -> None:
         pytest.fail("the guide does not serve its site")
 
     assert re.search(r"onnx/mixed .* ok", said["convert"])
-    assert "agree with the fp32 source" in said["verify"]
+    assert "agree with the source" in said["verify"]
     assert "ort-web" in said["verify"]
     with edge_infer.load(folder / "site/digits.bundle") as session:
         assert session.report().variant in ("onnx/int8", "onnx/mixed")

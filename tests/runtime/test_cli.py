@@ -335,7 +335,7 @@ def test_verify_compares_other_inputs_with_the_fp32_variant(bundle: Path, tmp_pa
     done = edge_infer("verify", bundle, "--backend", "onnxruntime", "--input", tmp_path / "x.csv", "--json")
 
     found = json.loads(done.stdout)
-    assert done.stderr.endswith("1 of 1 agree with the fp32 source on the input\n")
+    assert done.stderr.endswith("1 of 1 agree with onnx/fp32 on the input\n")
     assert (found["passed"], found["examples"]) == (True, 1)
 
 

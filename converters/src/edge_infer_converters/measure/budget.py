@@ -33,7 +33,7 @@ class Budget:
     """The limits that a variant must keep.
 
     Attributes:
-        max_loss: The largest relative drop of the metric against the fp32 source, 0.01 being 1 %; None for no limit.
+        max_loss: The largest relative drop of the metric against the source, 0.01 being 1 %; None for no limit.
         min_sqnr_db: The least signal to noise ratio of the outputs in dB, or None for the usual limits.
         max_size: The largest file in bytes, or None for no limit.
         metric: `accuracy`, `top5`, `map`, `map50`, `spearman`, `cosine`, `equal` or `module:function`; None for

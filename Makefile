@@ -6,6 +6,8 @@ DIGITS := digits.bundle
 DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
+# Containers often forbid Python to keep its bytecode: each process then compiles all that it imports, for seconds.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-rest long-models long-pages long-rest long-fleet check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build release constraints clean
 

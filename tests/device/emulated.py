@@ -19,7 +19,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import NamedTuple
 
 from tests.device.arm_root import ARMS, SITE, CannotBuildError, build, emulator
 from tests.device.by_ssh import run_by_ssh
+from tests.support import limited
 from tests.support.conformance import node_cases
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +34,7 @@ CACHE = ROOT / ".bench/device"
 ENTER = ROOT / "tests/device/enter.sh"
 # Beyond these a hanging machine is ended: a run takes five minutes, and longer beside others.
 _LIMIT_S = 1500
+_MEMORY = 16 * 10**9
 
 #: In the folder that the machines share: the engine of a 64-bit one.
 _WHEEL = "onnxruntime-0-cp3-cp3-manylinux_2_28_aarch64.whl"
@@ -183,24 +184,9 @@ def run_suite(command: list[str], name: str, shared: Path) -> tuple[int, str, fl
     for test in _DESELECTED:
         python += ["--deselect", test]
     tests = [f"/tree/tree/{test}" for test in machine.tests]
-    start = time.monotonic()
-    try:
-        run = subprocess.run(
-            [*entered(command, name, shared), *python, *tests],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        return 124, f"{_text(error.stdout)}\nended after {_LIMIT_S} s", time.monotonic() - start
-    return run.returncode, run.stdout, time.monotonic() - start
-
-
-def _text(said: str | bytes | None) -> str:
-    """Return what a run that was ended has printed; subprocess gives it as bytes although it was told text."""
-    return said.decode("utf-8", "replace") if isinstance(said, bytes) else said or ""
+    ended = limited.run([*entered(command, name, shared), *python, *tests], seconds=_LIMIT_S, memory_bytes=_MEMORY)
+    late = f"\nended after {_LIMIT_S} s" if ended.is_late else ""
+    return ended.code, f"{ended.out}{ended.err}{late}", ended.seconds
 
 
 def main() -> int:

@@ -96,10 +96,14 @@ def observe(
 
 
 def _widen(ranges: Ranges, key: int, values: np.ndarray) -> None:
-    finite = values[np.isfinite(values)] if not np.isfinite(values).all() else values
-    if not finite.size:
+    if not values.size:
         return
-    low, high = float(finite.min()), float(finite.max())
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite([low, high]).all():
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return
+        low, high = float(finite.min()), float(finite.max())
     if key in ranges:
         low, high = min(low, ranges[key][0]), max(high, ranges[key][1])
     ranges[key] = (low, high)

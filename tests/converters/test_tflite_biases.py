@@ -153,6 +153,26 @@ def test_weights_that_int8_holds_exactly_keep_their_file() -> None:
     assert plain == corrected
 
 
+@pytest.mark.parametrize("is_given", [False, True])
+def test_biases_learn_from_given_data_alone(
+    is_given: bool, write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    write = FloatGraph.write
+
+    def recorded(graph: FloatGraph, *given: Any, **more: Any) -> Any:
+        asked.extend([more["corrects"]] if "corrects" in more else [])
+        return write(graph, *given, **more)
+
+    monkeypatch.setattr(FloatGraph, "write", recorded)
+    np.savez(tmp_path / "data.npz", x=np.concatenate([call["x"] for call in calls(8)]))
+    options: dict[str, Any] = {"calibration": tmp_path / "data.npz"} if is_given else {}
+
+    convert(write_model(layers()), tmp_path / "m.bundle", format="tflite", precision="int8", keep_all=True, **options)
+
+    assert asked == [is_given]
+
+
 def test_the_file_is_written_once(write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words: list[str] = []
     write = FloatGraph.write

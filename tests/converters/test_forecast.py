@@ -77,8 +77,7 @@ def test_options_that_take_more_calls_are_counted(write_model: WriteModel, tmp_p
     plain = calls("onnx/mixed", precision="fp32,mixed")
     assert calls("onnx/mixed", precision="fp32,mixed", prune="30%") > 2 * plain - 1
     assert calls("onnx/mixed", precision="fp32,mixed", transport="palette") > plain
-    # A budget tries corrected biases too.
-    assert calls("onnx/int8", precision="int8", min_sqnr=20.0) > calls("onnx/int8", precision="int8")
+    assert calls("onnx/int8", precision="int8", calibrate="auto") > 3 * calls("onnx/int8", precision="int8")
 
 
 def test_calls_that_fit_matrices_in_int4_are_counted(write_model: WriteModel, tmp_path: Path) -> None:

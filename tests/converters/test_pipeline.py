@@ -523,10 +523,11 @@ def blind_detector() -> bytes:
     rng = np.random.default_rng(0)
     weights = {
         "w": rng.normal(0, 0.3, (10, 16, 1)).astype(np.float32),
+        "b": np.zeros(10, np.float32),
         "scale": np.array([640.0] * 4 + [1.0] * 6, np.float32).reshape(1, 10, 1),
     }
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["h"]),
+        helper.make_node("Conv", ["x", "w", "b"], ["h"]),
         helper.make_node("Sigmoid", ["h"], ["s"]),
         helper.make_node("Mul", ["s", "scale"], ["y"]),
     ]

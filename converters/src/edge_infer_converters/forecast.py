@@ -22,7 +22,7 @@ from edge_infer_converters.passes.weight import PALETTES
 from edge_infer_converters.search import bit_allocation, dynamic, mixed_onnx, pruning
 from edge_infer_converters.search.static_layers import CALLS as STATIC_CALLS
 from edge_infer_converters.writers import onnx as onnx_writer
-from edge_infer_converters.writers.encode import AUTO_CALLS, MAX_LEARNT, is_made_apart, learnt_of, needs_memory
+from edge_infer_converters.writers.encode import AUTO_CALLS, is_made_apart, needs_memory
 from edge_infer_converters.writers.fitted_blocks import JUDGING, MIN_CALLS
 from edge_infer_converters.writers.tflite.quantize import weights as tflite_weights
 
@@ -241,10 +241,6 @@ class _Job:
         if self._prepared.model.is_float and word in ("int8", "int8-reduced", "int8x16"):
             tries = len(METHODS) if self._recipe.calibrate == "auto" else 1
             extra = (tries + 1) * min(self._ranges, AUTO_CALLS) if tries > 1 else 0
-            corrects = self._recipe.budget.is_set or self._recipe.calibrate == "auto"
-            if corrects and learnt_of(self._ranges):
-                # Once more with corrected biases, and a comparison.
-                extra += self._ranges + min(learnt_of(self._ranges), MAX_LEARNT) + 3 * AUTO_CALLS
             extra += len(self._weights) * STATIC_CALLS if self._recipe.measures_layers else 0
             return (
                 f"ranges from {self._ranges} samples by {self._recipe.calibrate}",

@@ -169,7 +169,7 @@ class VariantFiles:
         if plan.format == "tflite":
             with self._reporter.progress(f"Converting {plan.id}", None):
                 data = (self._graph(), self._specs, self._ranges, recipe.calibrate)
-                return encode_tflite(plan, *data, corrects=self._corrects)
+                return encode_tflite(plan, *data)
         is_asked_for = prepared.left_out.is_compiled_asked_for
         if plan.format == "compiled" and prepared.is_table:
             return encode_table(plan, cleaned, is_asked_for=is_asked_for)
@@ -197,14 +197,8 @@ class VariantFiles:
                 cleaned,
                 self._ranges,
                 *settings,
-                corrects=self._corrects,
                 fits=prepared.is_calibrated,
             )
-
-    @property
-    def _corrects(self) -> bool:
-        """Whether static int8 tries corrected biases."""
-        return self._recipe.budget.is_set or self._recipe.calibrate == "auto"
 
     def _search(self, cleaned: onnx.ModelProto) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""
@@ -270,7 +264,7 @@ class VariantFiles:
         check_size(graph.graph)
         source = replace(plan, format="tflite", targets=("any",))
         data = (graph, self._specs, self._ranges, self._recipe.calibrate)
-        return encode_tflite(source, *data, corrects=self._corrects)
+        return encode_tflite(source, *data)
 
     def _is_stateful(self, plan: VariantPlan, encoded: Encoded) -> bool:
         """Tell whether a variant keeps values of its own: what the source does, not an operator that starts anew."""

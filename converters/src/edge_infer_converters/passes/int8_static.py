@@ -21,7 +21,7 @@ from onnx import numpy_helper, version_converter
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.passes.clean_up import clean_up
-from edge_infer_converters.passes.correct_biases import correct_biases
+from edge_infer_converters.passes.correct_biases import Biases
 from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.passes.fold_constants import fold_constants
 from edge_infer_converters.passes.graphs import (
@@ -60,7 +60,7 @@ def to_int8(
     *,
     reduce_range: bool = False,
     method: str = "minmax",
-    corrects: int = 0,
+    corrects: bool = True,
 ) -> onnx.ModelProto:
     """Return a copy that computes in int8; inputs and outputs stay what they are.
 
@@ -70,7 +70,7 @@ def to_int8(
         reduce_range: Whether to keep weights within 7 bits, so that no sum of two products overflows 16 bits: right
             for x86 CPUs without VNNI, 1 to 5 dB worse everywhere else.
         method: How ranges are found, one of `ranges.METHODS`.
-        corrects: From how many of these inputs biases learn by how much rounded weights shift their layers; 0 for none.
+        corrects: Whether biases learn from these inputs by how much rounded weights shift their layers.
 
     Raises:
         ConversionError: The quantizer failed, or the model cannot be brought to operator set 13.
@@ -81,14 +81,14 @@ def to_int8(
     from onnxruntime.quantization.quant_utils import save_and_reload_model_with_shape_infer
 
     prepared = prepare(model)
-    if corrects:
-        prepared = correct_biases(prepared, calibration[:corrects], reduce_range=reduce_range)
+    biases = Biases(prepared, reduce_range=reduce_range)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, of ranges that are not finite: the result is measured
         path = Path(folder, "int8.onnx")
         try:
             # Its own search for ranges inserts two nodes for each value, one by one: .2 of the time for 4,000 nodes.
-            found = activation_ranges(prepared, calibration, method)
+            found = activation_ranges(prepared, calibration, method, biases.see if corrects else None)
+            prepared = biases.corrected()
             quantizer = QDQQuantizer(
                 save_and_reload_model_with_shape_infer(prepared),
                 per_channel=True,

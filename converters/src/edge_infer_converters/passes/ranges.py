@@ -18,7 +18,7 @@ import onnx
 from edge_infer_converters.passes.sessions import session_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: The ways to find a range; `auto` tries each and keeps what measures best.
 METHODS = ("minmax", "percentile", "mse")
@@ -89,7 +89,10 @@ class Histogram:
 
 
 def activation_ranges(
-    model: onnx.ModelProto, calls: Sequence[Mapping[str, np.ndarray]], method: str
+    model: onnx.ModelProto,
+    calls: Sequence[Mapping[str, np.ndarray]],
+    method: str,
+    see: Callable[[str, np.ndarray], None] | None = None,
 ) -> dict[str, Range]:
     """Find the range of every float32 value that a model computes or takes; some may have no end.
 
@@ -97,6 +100,7 @@ def activation_ranges(
         model: The float model; values inside subgraphs are left out.
         calls: The inputs of single calls.
         method: One of `METHODS`.
+        see: Called with the name of each of these values and the value, once for each call.
     """
     given = [value.name for value in model.graph.input]
     inner = list(dict.fromkeys(name for node in model.graph.node for name in node.output if name))
@@ -114,6 +118,8 @@ def activation_ranges(
         low, high = float(value.min()), float(value.max())
         known = seen.get(name, Range(0.0, 0.0))
         seen[name] = Range(min(known.low, low), max(known.high, high))
+        if see is not None:
+            see(name, value)
     if method == "minmax":
         return seen
     counted = {name: Histogram(*one) for name, one in seen.items() if one.is_finite}

@@ -24,7 +24,7 @@ from edge_infer_converters.writers.tflite.narrowing import narrow
 from edge_infer_converters.writers.tflite.node import BatchDependent
 from edge_infer_converters.writers.tflite.peephole import tidy
 from edge_infer_converters.writers.tflite.quantize.activations import to_integers
-from edge_infer_converters.writers.tflite.quantize.biases import correct_biases
+from edge_infer_converters.writers.tflite.quantize.biases import Biases
 from edge_infer_converters.writers.tflite.quantize.carried import to_carried_integers
 from edge_infer_converters.writers.tflite.quantize.fast_activations import with_fast_activations
 from edge_infer_converters.writers.tflite.quantize.integer_ends import with_integer_ends
@@ -156,8 +156,8 @@ class FloatGraph:
         calls: Sequence[Mapping[str, np.ndarray]] = (),
         *,
         integer_interface: bool = False,
-        corrects: int = 0,
         method: str = "minmax",
+        corrects: bool = True,
     ) -> TFLiteModel:
         """Write the graph in a precision.
 
@@ -165,9 +165,8 @@ class FloatGraph:
             word: One of `WORDS`; a quantized model is written in `int8` only, with its own scales.
             calls: For `int8` and `int8x16`, inputs for single calls that give values their ranges.
             integer_interface: For these, whether float inputs and outputs become integers too.
-            corrects: From how many of the calls biases learn by how much rounded weights shift their operators; 0 for
-                none.
             method: For `int8` and `int8x16`, how ranges are found, one of `passes.ranges.METHODS`.
+            corrects: Whether their biases learn from the calls by how much rounded weights shift each operator.
 
         Raises:
             ConversionError: Nothing of the model can be stored so, or it does not run on the inputs.
@@ -188,9 +187,9 @@ class FloatGraph:
                 scheme = _SCHEMES[word]
                 if scheme is INT8:
                     graph = with_fast_activations(graph, scheme, to_the_end=integer_interface)
-                ranges = measure(graph, calls, method)
-                if corrects:
-                    graph = correct_biases(graph, calls[:corrects], scheme)
+                biases = Biases(graph, scheme)
+                ranges = measure(graph, calls, method, biases.see if corrects else None)
+                graph = biases.corrected()
                 graph = to_integers(graph, ranges, scheme, integer_interface=integer_interface)
                 note = _integer_note(graph, scheme)
                 graph, _ = store_weights(graph, _TABLES_IN_INT8)  # what no arithmetic in integers reads

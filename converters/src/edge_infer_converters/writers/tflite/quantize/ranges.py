@@ -11,7 +11,7 @@ from edge_infer_converters.passes.ranges import Histogram
 from edge_infer_converters.writers.tflite import flatbuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from edge_infer_converters.writers.tflite.graph import Graph, Tensor
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     Ranges = dict[int, tuple[float, float]]
 
 
-def measure(graph: Graph, calls: Sequence[Mapping[str, np.ndarray]], method: str = "minmax") -> Ranges:
+def measure(
+    graph: Graph,
+    calls: Sequence[Mapping[str, np.ndarray]],
+    method: str = "minmax",
+    see: Callable[[Tensor, np.ndarray], None] | None = None,
+) -> Ranges:
     """Find the range of each float tensor that operators give; values that are not finite are left out.
 
     A moving average of each call's range, as TensorFlow's tools take it, clips what is rare: 13 dB instead of 32 dB on
@@ -29,6 +34,7 @@ def measure(graph: Graph, calls: Sequence[Mapping[str, np.ndarray]], method: str
         graph: A float graph.
         calls: Inputs for single calls, by name.
         method: How, one of `passes.ranges.METHODS`: `minmax` finds the true ranges.
+        see: Called with each of these tensors and its value, once for each call.
 
     Raises:
         ConversionError: LiteRT does not run the graph.
@@ -37,6 +43,8 @@ def measure(graph: Graph, calls: Sequence[Mapping[str, np.ndarray]], method: str
     ranges: Ranges = {}
     for tensor, value in observe(graph, calls, wanted):
         _widen(ranges, id(tensor), value)
+        if see is not None:
+            see(tensor, value)
     if method == "minmax":
         return ranges
     counted = {key: Histogram(min(low, 0.0), max(high, 0.0)) for key, (low, high) in ranges.items()}
@@ -88,10 +96,14 @@ def observe(
 
 
 def _widen(ranges: Ranges, key: int, values: np.ndarray) -> None:
-    finite = values[np.isfinite(values)] if not np.isfinite(values).all() else values
-    if not finite.size:
+    if not values.size:
         return
-    low, high = float(finite.min()), float(finite.max())
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite([low, high]).all():
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return
+        low, high = float(finite.min()), float(finite.max())
     if key in ranges:
         low, high = min(low, ranges[key][0]), max(high, ranges[key][1])
     ranges[key] = (low, high)

@@ -6,6 +6,8 @@ DIGITS := digits.bundle
 DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
+# Where it is set, each process of the tests compiles all the Python that it imports anew: of JAX for 14 of 20 seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-rest long-models long-pages long-rest long-fleet check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build release constraints clean
 
@@ -111,7 +113,8 @@ zoo: setup ## Real models through convert and verify; writes the table in docs/r
 
 soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten minutes of fuzz and ten of load on the server (SECONDS=60 for less)
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py tests/zoo/test_damaged.py \
-	  tests/hostile/test_parser_fuzz.py tests/hostile/test_compiled_fuzz.py \
+	  tests/hostile/test_parser_fuzz.py tests/hostile/test_compiled_fuzz.py tests/hostile/test_openapi.py \
+	  tests/hostile/test_tokenizer_files.py tests/vectors/test_kills.py tests/vectors/test_javascript.py \
 	  --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 

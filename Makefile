@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 # Containers often forbid Python to keep its bytecode: each process then compiles all that it imports, for seconds.
-export PYTHONDONTWRITEBYTECODE :=
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo demo-models test suite-page suite-stored suite-run suite-rest long-models long-pages long-rest long-fleet check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build release constraints clean
 
@@ -112,7 +112,8 @@ zoo: setup ## Real models through convert and verify; writes the table in docs/r
 
 soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten minutes of fuzz and ten of load on the server (SECONDS=60 for less)
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py tests/zoo/test_damaged.py \
-	  tests/hostile/test_parser_fuzz.py tests/hostile/test_compiled_fuzz.py \
+	  tests/hostile/test_parser_fuzz.py tests/hostile/test_compiled_fuzz.py tests/hostile/test_openapi.py \
+	  tests/hostile/test_tokenizer_files.py tests/vectors/test_kills.py tests/vectors/test_javascript.py \
 	  --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 

@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from edge_infer_converters.sources.framework import Framework
 
 PAGE = Path(__file__).parent / "reference" / "estimators.md"
-ROWS, COLUMNS, CHECKED = 200, 5, 1000
+ROWS, COLUMNS, CHECKED, TREES = 200, 5, 1000, 20
 _HEAD = """\
 <!-- Written by docs/estimators.py; do not edit. -->
 
 # Estimators
 
-Each estimator below was fitted on 200 rows of 5 columns and exported; 1000 other rows were answered by its library and
+Each estimator below was fitted on 200 rows of 5 columns, ensembles with 20 members where they would have more (the two
+classifiers that are forests with their 100), and exported; 1000 other rows were answered by its library and
 by the ONNX file. Labels must be the same on all of them (equal); the number is the bound of the largest difference of
 any other value, relative to the largest of its output. *TFLite* and *compiled* say whether the export can be written
 so too. Estimators that answer no new rows, or that take other things than a table of numbers (texts, images,
@@ -88,6 +89,7 @@ def _inner() -> dict[str, Any]:
 
 _POSITIVE = ("ComplementNB", "MultinomialNB", "NMF", "MiniBatchNMF", "LatentDirichletAllocation", "AdditiveChi2Sampler")
 _WHOLE = ("CategoricalNB", "OneHotEncoder", "OrdinalEncoder", "TargetEncoder")
+_VOTES = ("ExtraTreesClassifier", "RandomForestClassifier")  # those of few trees are even for some rows
 _TWO = ("TunedThresholdClassifierCV", "FixedThresholdClassifier", "ClassifierChain", "MultiOutputClassifier")
 
 
@@ -110,6 +112,9 @@ def fitted() -> Iterator[tuple[str, Any, np.ndarray]]:
                 made = kind(**arguments.get(name, {}))
                 if "random_state" in made.get_params():
                     made.set_params(random_state=0)
+                many = "max_iter" if name.startswith("HistGradient") else "n_estimators"
+                if name not in _VOTES and made.get_params().get(many, 0) > TREES:
+                    made.set_params(**{many: TREES})
                 made.fit(x, y)
                 if not any(hasattr(made, one) for one in ("predict", "transform", "score_samples")):
                     break
@@ -128,9 +133,9 @@ def boosters() -> Iterator[tuple[str, Any, np.ndarray]]:
 
     known = data()
     more = {
-        lightgbm: {"n_estimators": 20, "verbose": -1, "n_jobs": 1},
-        xgboost: {"n_estimators": 20, "n_jobs": 1},
-        catboost: {"iterations": 20, "verbose": 0, "allow_writing_files": False, "thread_count": 1},
+        lightgbm: {"n_estimators": TREES, "verbose": -1, "n_jobs": 1},
+        xgboost: {"n_estimators": TREES, "n_jobs": 1},
+        catboost: {"iterations": TREES, "verbose": 0, "allow_writing_files": False, "thread_count": 1},
     }
     for library, arguments in more.items():
         for end, y in (("Classifier", known["classes"]), ("Regressor", known["y"])):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.sources.factory import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 #: Made by `tests/setup.sh all`: packages that lie before those of this environment.
@@ -124,6 +129,9 @@ from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.options import Dynamic, SourceOptions
 for argument in sys.argv[1:]:
     where, *free = argument.split()
+    if where == "net.keras":
+        import models
+        models.keras_net().save(where)
     places = [one.replace("=", ":").split(":") for one in free]
     dynamic = tuple(Dynamic(symbol, tensor, int(axis)) for tensor, axis, symbol in places)
     try:
@@ -136,29 +144,52 @@ for argument in sys.argv[1:]:
 """
 
 
-def opened(folder: Path, place: str, *where: str, engine: str = "torch") -> list[str]:
-    """Open sources in a process that has a framework; return a line for each."""
-    if not (PLACES[place] / "ready").exists():
-        pytest.skip(f"{place} is not installed: tests/setup.sh all")
-    (folder / "models.py").write_text(MODELS)
-    (folder / "open.py").write_text(OPEN)
-    done = subprocess.run(
-        [sys.executable, "open.py", *where],
-        cwd=folder,
-        env={**os.environ, "KERAS_BACKEND": engine, "PYTHONPATH": f"{PLACES[place]}{os.pathsep}{folder}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()
+#: What is opened with each framework: in one process, because importing the framework takes the longest.
+OPENED = {
+    "jax": (
+        *("models:keras_net", "models:keras_of_one_engine", "net.keras"),
+        *("models:flax_nnx", "models:flax_linen", "models:scanned", "models:of_a_scalar"),
+        *("models:pooled", "models:pooled image:1=height image:2=width", "models:of_one_width x:1=width"),
+        *("models:without_example", "models:of_a_key", "models:of_bfloat16", "models:unknown_operation"),
+        "models:of_one_batch",
+    ),
+    "tensorflow": ("models:keras_net", "net.keras"),
+}
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], str]:
+    """Return what says, of a source that was opened with a framework, how it is read or why it is refused."""
+
+    @functools.cache
+    def lines(place: str) -> dict[str, str]:
+        if not (PLACES[place] / "ready").exists():
+            pytest.skip(f"{place} is not installed: tests/setup.sh all")
+        folder = tmp_path_factory.mktemp(place)
+        (folder / "models.py").write_text(MODELS)
+        (folder / "open.py").write_text(OPEN)
+        done = subprocess.run(
+            [sys.executable, "open.py", *OPENED[place]],
+            cwd=folder,
+            env={**os.environ, "KERAS_BACKEND": place, "PYTHONPATH": f"{PLACES[place]}{os.pathsep}{folder}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return dict(zip(OPENED[place], done.stdout.splitlines(), strict=True))
+
+    return lambda place, where: lines(place)[where]
 
 
 @pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.parametrize("engine", ["jax", "tensorflow"])
-def test_a_keras_model_of_another_engine_is_judged_by_that_engine(tmp_path: Path, engine: str) -> None:
-    (line,) = opened(tmp_path, engine, "models:keras_net", engine=engine)
+@pytest.mark.parametrize("where", ["models:keras_net", "net.keras"])
+def test_a_keras_model_of_another_engine_is_judged_by_that_engine(
+    opened: Callable[[str, str], str], engine: str, where: str
+) -> None:
+    line = opened(engine, where)
 
     assert line.startswith(f"keras on {engine}; image float32 ('batch', 8, 8, 1); weight float32 ('batch', 1); ")
     assert line.endswith(" float32 ('batch', 3)")
@@ -166,47 +197,56 @@ def test_a_keras_model_of_another_engine_is_judged_by_that_engine(tmp_path: Path
 
 @pytest.mark.long
 @pytest.mark.torch
-def test_a_layer_that_calls_one_engine_is_told_with_the_other_way(tmp_path: Path) -> None:
-    (line,) = opened(tmp_path, "jax", "models:keras_of_one_engine", engine="jax")
+def test_a_layer_that_calls_one_engine_is_told_with_the_other_way(opened: Callable[[str, str], str]) -> None:
+    line = opened("jax", "models:keras_of_one_engine")
 
     assert "is on Keras's jax engine, and its torch engine, which exports, does not take it" in line
     assert "give it as a JAX function" in line
 
 
 @pytest.mark.long
-def test_functions_of_jax_give_what_they_give_in_jax(tmp_path: Path) -> None:
-    names = ["flax_nnx", "flax_linen", "scanned", "of_a_scalar"]
-    nnx, linen, scanned, scalar = opened(tmp_path, "jax", *(f"models:{name}" for name in names))
-
-    assert nnx == "jax; image float32 ('batch', 8, 8, 1); output float32 ('batch', 3)"
-    assert linen == (
-        "jax; ids int32 ('batch', 'sequence'); shift float32 ('batch', 5); shifted float32 ('batch', 5); "
-        "classes float32 ('batch', 'sequence', 3)"
-    )
-    assert scanned == "jax; x float32 ('batch', 6); output float32 ('batch', 6)"
-    assert scalar == "jax; output float32 (); output_out float32 ()"
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("flax_nnx", "jax; image float32 ('batch', 8, 8, 1); output float32 ('batch', 3)"),
+        (
+            "flax_linen",
+            "jax; ids int32 ('batch', 'sequence'); shift float32 ('batch', 5); shifted float32 ('batch', 5); "
+            "classes float32 ('batch', 'sequence', 3)",
+        ),
+        ("scanned", "jax; x float32 ('batch', 6); output float32 ('batch', 6)"),
+        ("of_a_scalar", "jax; output float32 (); output_out float32 ()"),
+        ("pooled", "jax; image float32 ('batch', 8, 8, 3); output float32 ('batch', 3)"),
+        (
+            "pooled image:1=height image:2=width",
+            "jax; image float32 ('batch', 'height', 'width', 3); output float32 ('batch', 3)",
+        ),
+    ],
+)
+def test_functions_of_jax_give_what_they_give_in_jax(
+    opened: Callable[[str, str], str], function: str, says: str
+) -> None:
+    assert opened("jax", f"models:{function}") == says
 
 
 @pytest.mark.long
-def test_more_dimensions_of_a_function_of_jax_stay_free_on_request(tmp_path: Path) -> None:
-    asked = ["pooled", "pooled image:1=height image:2=width", "of_one_width x:1=width"]
-    plain, free, refused = opened(tmp_path, "jax", *(f"models:{one}" for one in asked))
-
-    assert plain == "jax; image float32 ('batch', 8, 8, 3); output float32 ('batch', 3)"
-    assert free == "jax; image float32 ('batch', 'height', 'width', 3); output float32 ('batch', 3)"
-    assert "with 12 in place of 6 jax says: " in refused
-
-
-@pytest.mark.long
-def test_what_is_no_function_of_arrays_is_told_with_what_to_return(tmp_path: Path) -> None:
-    wrong = ["without_example", "of_a_key", "of_bfloat16", "unknown_operation", "of_one_batch"]
-    example, key, half, operation, baked = opened(tmp_path, "jax", *(f"models:{name}" for name in wrong))
-
-    assert "without example inputs | return function, (example,)" in example
-    assert "`key` of `models:of_a_key` is PRNGKeyArray, expected an array of numbers" in key
-    assert "`x` of `models:of_bfloat16` is of bfloat16, expected an array of numbers" in half
-    assert "jax2onnx cannot export `models:unknown_operation`: qr" in operation
-    assert "fixes the batch of `x` to 3, which jax does not" in baked
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("of_one_width x:1=width", "with 12 in place of 6 jax says: "),
+        ("without_example", "without example inputs | return function, (example,)"),
+        ("of_a_key", "`key` of `models:of_a_key` is PRNGKeyArray, expected an array of numbers"),
+        ("of_bfloat16", "`x` of `models:of_bfloat16` is of bfloat16, expected an array of numbers"),
+        ("unknown_operation", "jax2onnx cannot export `models:unknown_operation`: qr"),
+        ("of_one_batch", "fixes the batch of `x` to 3, which jax does not"),
+    ],
+)
+def test_what_is_no_function_of_arrays_is_told_with_what_to_return(
+    opened: Callable[[str, str], str], function: str, says: str
+) -> None:
+    assert says in opened("jax", f"models:{function}")
 
 
 @pytest.mark.long
@@ -263,29 +303,19 @@ def test_a_keras_that_runs_the_code_of_files_is_refused(tmp_path: Path, monkeypa
         open_source(tmp_path / "net.h5")
 
 
-@pytest.mark.long
-def test_a_saved_model_is_converted_after_the_commands_that_the_error_names(tmp_path: Path) -> None:
-    (tmp_path / "save.py").write_text(
-        "import tensorflow as tf\n"
-        "class Net(tf.Module):\n"
-        "    @tf.function(input_signature=[tf.TensorSpec((None, 3), tf.float32, name='x')])\n"
-        "    def __call__(self, x):\n"
-        "        return {'y': tf.nn.softmax(x @ tf.eye(3))}\n"
-        "net = Net()\n"
-        "tf.saved_model.save(net, 'folder', signatures=net.__call__)\n"
-    )
-    opened(tmp_path, "tensorflow")
-    environment = {**os.environ, "PYTHONPATH": str(PLACES["tensorflow"])}
-    subprocess.run([sys.executable, "save.py"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+def test_the_command_that_is_told_for_a_saved_model_is_the_guide_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tests/project/test_origins_guide.py` runs it on a model that TensorFlow saves."""
+    guide = (ROOT / "docs/guide/origins.md").read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("folder/saved_model.pb").write_bytes(b"whatever")
 
     with pytest.raises(ConversionError, match="is a SavedModel of TensorFlow") as caught:
-        open_source(tmp_path / "folder")
-    command = str(caught.value.hint).rpartition("; ")[2].split()
-    assert command[:3] == ["python", "-m", "tf2onnx.convert"]
-    subprocess.run([sys.executable, *command[1:]], cwd=tmp_path, env=environment, check=True, capture_output=True)
+        open_source(Path("folder"))
 
-    model = open_source(tmp_path / "model.onnx")
-    assert [spec.name for spec in (*model.inputs, *model.outputs)] == ["x", "y"]
+    assert str(caught.value.hint).rpartition("; ")[2] in guide.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.openapi import openapi
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.texts import text_bundle, use_fakes
+from tests.support.soak import rounds
 
 OWN = Path(__file__).parents[2] / ".bench/schemathesis/bin/schemathesis"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -62,7 +63,7 @@ def test_generated_requests_find_no_fault(tmp_path: Path, monkeypatch: pytest.Mo
     models = {"tiny": write_bundle(tmp_path / "tiny", bundle_files()), "chat": text_bundle(tmp_path / "chat")}
     with ServerThread(create_app(models)) as server:
         command = [str(OWN), "run", f"{server.url}/openapi.json", "--checks", CHECKS, "--no-color"]
-        command += ["--max-examples", "40", "--seed", "7", "--phases", "examples,coverage,fuzzing"]
+        command += ["--max-examples", str(rounds(10, 40)), "--seed", "7", "--phases", "examples,coverage,fuzzing"]
         # Unloading the only model would leave nothing to test.
         command += ["--exclude-path-regex", "unload$"]
         # A timeout of a few milliseconds is rightly answered with 504.

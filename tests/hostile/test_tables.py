@@ -188,16 +188,16 @@ def test_a_csv_larger_than_what_memory_may_grow_is_read(pipeline: edge_infer.Pip
     path, line = tmp_path / "rows.csv", "44,Bern,1.25," + "x" * 80 + "\n"
     with path.open("w", encoding="utf-8") as file:
         file.write("age,city,income,filler\n")
-        for _ in range(40):
+        for _ in range(10):
             file.write(line * 50_000)
     job.run(pipeline, path, tmp_path / "warm.csv", batch_rows=16_384)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     with path.open("a", encoding="utf-8") as file:
-        for _ in range(60):
+        for _ in range(30):
             file.write(line * 50_000)
     done = job.run(pipeline, path, tmp_path / "out.csv", batch_rows=16_384)
 
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * (1 if sys.platform == "darwin" else 1024)
-    assert done.rows == 5_000_000
-    assert grown < 60e6
+    assert done.rows == 2_000_000
+    assert grown < 30e6, grown

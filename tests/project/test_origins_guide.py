@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -21,10 +22,10 @@ ROOT = Path(__file__).parents[2]
 PARTS = dict(
     re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", (ROOT / "docs/guide/origins.md").read_text("utf-8"), re.M | re.S)
 )
-#: Parts, and engines of Keras, that need what lies in a folder of its own, which `tests/setup.sh all` makes.
-FOLDERS = {"JAX": "jax", "Flax": "jax", "TensorFlow": "tensorflow", "jax": "jax", "tensorflow": "tensorflow"}
-#: Parts that need torch, and the engines that each is run with.
-_TORCH = {"PyTorch": ("",), "A file of torch.export, or TorchScript": ("",), "Keras": ("torch", "jax", "tensorflow")}
+#: Parts that need what lies in a folder of its own, which `tests/setup.sh all` makes.
+FOLDERS = {"JAX": "jax", "Flax": "jax", "TensorFlow": "tensorflow"}
+#: Parts that need torch. Keras on its other engines is opened in tests/converters/test_frameworks.py.
+_TORCH = ("PyTorch", "A file of torch.export, or TorchScript", "Keras")
 #: What a part takes from the reader: a model with its format, of random weights.
 _FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "A Hugging Face folder": ("SmolLM2-135M-Instruct", hub_folders.write_folder),
@@ -40,23 +41,13 @@ def test_every_part_has_ten_lines_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "engine"),
-    [
-        pytest.param(
-            one,
-            engine,
-            marks=[pytest.mark.long, *([pytest.mark.torch] if one in _TORCH else [])],
-            id=" on ".join(filter(None, (one, engine))),
-        )
-        for one in PARTS
-        for engine in _TORCH.get(one, ("",))
-    ],
+    "name",
+    [pytest.param(one, marks=[pytest.mark.long, *([pytest.mark.torch] if one in _TORCH else [])]) for one in PARTS],
 )
-def test_what_a_part_says_works(tmp_path: Path, name: str, engine: str) -> None:
-    need = engine or name
-    folder = ROOT / ".bench" / FOLDERS[need] if need in FOLDERS else None
+def test_what_a_part_says_works(tmp_path: Path, name: str) -> None:
+    folder = ROOT / ".bench" / FOLDERS[name] if name in FOLDERS else None
     if folder is not None and not (folder / "ready").exists():
-        pytest.skip(f"{need} is not installed: tests/setup.sh all")
+        pytest.skip(f"{name} is not installed: tests/setup.sh all")
     if name in _FILES:
         file, write = _FILES[name]
         write(tmp_path / file)
@@ -72,7 +63,7 @@ def test_what_a_part_says_works(tmp_path: Path, name: str, engine: str) -> None:
             (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text)
             continue
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text.replace("KERAS_BACKEND=torch", f"KERAS_BACKEND={engine}")],
+            ["bash", "-euo", "pipefail", "-c", text],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -81,4 +72,8 @@ def test_what_a_part_says_works(tmp_path: Path, name: str, engine: str) -> None:
         )
         assert done.returncode == 0, done.stderr[-3000:]
 
-    assert list(tmp_path.glob("*.bundle/manifest.json"))
+    written = [json.loads(path.read_bytes()) for path in tmp_path.glob("*.bundle/manifest.json")]
+    assert written
+    if name == "TensorFlow":
+        (manifest,) = written
+        assert [one["name"] for one in (*manifest["inputs"], *manifest["outputs"])] == ["x", "y"]

@@ -5,7 +5,7 @@ The same table becomes web/src/tasks/text/unicode-data.js.
 python tests/support/tasks/write_unicode_table.py
 
 The package has five versions of Unicode inside (its regex engine, Rust's own tables, two old ones of BertNormalizer,
-one of the normal forms), so each table is found by asking it about every code point: half a minute. It needs
+one of the normal forms), so each table is found by asking it about every code point. It needs
 `tokenizers` in the version of `tests/constraints.txt` and `regex` for the grapheme classes, which cannot be asked for.
 
 A set is a flat list of runs: the gap before a run, its length, the gap before the next one ... `lower` is a list of
@@ -24,7 +24,7 @@ import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 TABLE = Path(__file__).parents[3] / "edge_infer/tasks/text/unicode_table.json"
 MODULE = Path(__file__).parents[3] / "web/src/tasks/text/unicode-data.js"
@@ -48,21 +48,48 @@ def runs(codes: Iterable[int]) -> list[int]:
     return found
 
 
-def by_pattern(pattern: str) -> list[int]:
-    """Return the code points that a class of the package's regex engine (Oniguruma) matches."""
-    split = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
-    text = "".join(map(chr, EVERY))
-    parts = (text[at : at + 65536] for at in range(0, len(text), 65536))
-    return [ord(character) for part in parts for piece, _ in split.pre_tokenize_str(part) for character in piece]
+def by_patterns(patterns: dict[str, str]) -> dict[str, list[int]]:
+    """Return the code points that classes of the package's regex engine (Oniguruma) match, by name.
+
+    Parts of Unicode where none of them matches anything are asked about once and not for each.
+    """
+    texts = ["".join(map(chr, codes)) for codes in batched(EVERY)]
+    some = {*_matched(f"[{''.join(patterns.values())}]", texts)}
+    texts = [text for text in texts if not some.isdisjoint(text)]
+    return {name: [ord(one) for one in _matched(pattern, texts)] for name, pattern in patterns.items()}
 
 
-def where(asked: Callable[[str], bool]) -> list[int]:
-    return [code for code in EVERY if asked(chr(code))]
+def _matched(pattern: str, texts: list[str]) -> Iterator[str]:
+    step = normalizers.Replace(Regex(f"{pattern}+"), "")
+    for text in texts:
+        left = {*step.normalize_str(text)}
+        yield from (one for one in text if one not in left)
 
 
-def pieces(part: Any, character: str) -> int:
-    """Count what a pre-tokenizer makes of the character between two letters."""
-    return len(part.pre_tokenize_str(f"a{character}a"))
+def where(answers: Iterable[bool]) -> list[int]:
+    return [code for code, answer in zip(EVERY, answers, strict=True) if answer]
+
+
+def each(step: Callable[[str], str], between: str = "\n") -> Iterator[str]:
+    """Give what a step makes of each code point, asked about many at once: `between` parts them and joins with none."""
+    for codes in batched(EVERY):
+        parts = step(f"{between}{between.join(map(chr, codes))}{between}").split(between)[1:-1]
+        # It says more than there was where a character becomes what parts them.
+        yield from parts if len(parts) == len(codes) else [step(chr(code)) for code in codes]
+
+
+def pieces(part: Any) -> Iterator[int]:
+    """Count what a pre-tokenizer makes of each code point between two letters."""
+    for codes in batched(EVERY):
+        text = f"a{'a'.join(map(chr, codes))}a"
+        owner: list[int | None] = [None] * len(text)
+        for number, (_, (start, end)) in enumerate(part.pre_tokenize_str(text)):
+            owner[start:end] = [number] * (end - start)
+        yield from (len({*owner[at - 1 : at + 2]} - {None}) for at in range(1, len(text), 2))
+
+
+def batched(codes: list[int]) -> Iterator[list[int]]:
+    return (codes[at : at + 4096] for at in range(0, len(codes), 4096))
 
 
 def bert(**switches: bool) -> Any:
@@ -75,8 +102,7 @@ def lower() -> tuple[list[int], dict[str, str]]:
     lowercase = normalizers.Lowercase()
     found: list[list[int]] = []
     odd = {}
-    for code in EVERY:
-        text = lowercase.normalize_str(chr(code))
+    for code, text in zip(EVERY, each(lowercase.normalize_str), strict=True):
         if len(text) > 1:
             odd[str(code)] = text
         elif text != chr(code):
@@ -104,9 +130,9 @@ def unnormalized() -> list[int]:
     found = {code for code in EVERY if unicodedata.category(chr(code)) == "Cn"}
     for name in ("NFD", "NFKD", "NFC", "NFKC"):
         form = getattr(normalizers, name)()
-        for code in EVERY:
+        for code, there in zip(EVERY, each(form.normalize_str), strict=True):
             here = unicodedata.normalize(name, chr(code))
-            if form.normalize_str(chr(code)) != here:
+            if there != here:
                 found.add(code)
                 found.update(map(ord, here) if name == "NFD" else ())
     nfd = normalizers.NFD()
@@ -127,7 +153,8 @@ def graphemes() -> dict[str, list[int]]:
         "grapheme_prepend": r"\p{GCB=Prepend}",
         "grapheme_control": r"[\p{GCB=Control}\p{GCB=CR}\p{GCB=LF}]",
     }
-    return {name: where(lambda one, rule=pattern: bool(regex.match(rule, one))) for name, pattern in classes.items()}  # type: ignore[misc]
+    text = "".join(map(chr, EVERY))
+    return {name: [ord(one) for one in regex.findall(pattern, text)] for name, pattern in classes.items()}
 
 
 def table() -> dict[str, Any]:
@@ -139,19 +166,17 @@ def table() -> dict[str, Any]:
         pre_tokenizers.Punctuation(),
     )
     bert_split, digits = pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Digits()
-    sets = {name: by_pattern(rf"\p{{{name}}}") for name in CATEGORIES.split()}
-    sets |= {
-        "regex_space": by_pattern(r"\s"),
-        "regex_word": by_pattern(r"\w"),
-        "space": where(lambda one: pieces(split, one) == 2),
-        "word": where(lambda one: pieces(words, one) == 1),
-        "punctuation": where(lambda one: pieces(punctuation, one) == 3),
-        "numeric": where(lambda one: pieces(digits, one) == 3),
-        "mark": where(lambda one: accents.normalize_str(one) == ""),
-        "bert_control": where(lambda one: cleaner.normalize_str(f"a{one}a") == "aa"),
-        "bert_chinese": where(lambda one: one != " " and " " in chinese.normalize_str(one)),
-        "bert_punctuation": where(lambda one: pieces(bert_split, one) == 3),
-        "bert_accent": where(lambda one: stripper.normalize_str(one) == ""),
+    patterns = {name: rf"\p{{{name}}}" for name in CATEGORIES.split()}
+    sets = by_patterns({**patterns, "regex_space": r"\s", "regex_word": r"\w"}) | {
+        "space": where(count == 2 for count in pieces(split)),
+        "word": where(count == 1 for count in pieces(words)),
+        "punctuation": where(count == 3 for count in pieces(punctuation)),
+        "numeric": where(count == 3 for count in pieces(digits)),
+        "mark": where(text == "" for text in each(accents.normalize_str)),
+        "bert_control": where(text == "" for text in each(cleaner.normalize_str, "a")),
+        "bert_chinese": where(text.startswith(" ") and len(text) > 1 for text in each(chinese.normalize_str)),
+        "bert_punctuation": where(count == 3 for count in pieces(bert_split)),
+        "bert_accent": where(text == "" for text in each(stripper.normalize_str)),
         "unnormalized": unnormalized(),
         **graphemes(),
     }

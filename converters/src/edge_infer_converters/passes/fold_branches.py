@@ -28,7 +28,7 @@ def _with_known_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy with the results of `Shape` nodes stored, where they are known."""
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except onnx.shape_inference.InferenceError:
+    except (onnx.shape_inference.InferenceError, ValueError):  # ValueError: a type that ONNX lacks
         return model
     graph = inferred.graph
     known = {}

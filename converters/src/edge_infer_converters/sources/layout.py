@@ -109,7 +109,7 @@ def _ranks(model: onnx.ModelProto) -> dict[str, int]:
     """Return the number of axes of each value of which it is known."""
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
-    except onnx.shape_inference.InferenceError:
+    except (onnx.shape_inference.InferenceError, ValueError):  # ValueError: a type that ONNX lacks
         graph = model.graph
     ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):

@@ -92,7 +92,7 @@ def _infer_outputs(model: onnx.ModelProto) -> None:
         value.type.tensor_type.ClearField("shape")
     try:
         inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
-    except onnx.shape_inference.InferenceError:
+    except (onnx.shape_inference.InferenceError, ValueError):  # ValueError: a type that ONNX lacks
         return  # then they stay free, which is true too
     found = {value.name: value.type.tensor_type.shape.dim for value in inferred.graph.output}
     for value in model.graph.output:

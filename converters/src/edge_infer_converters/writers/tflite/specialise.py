@@ -159,7 +159,7 @@ def _resolve(source: onnx.ModelProto, weights: Mapping[str, np.ndarray], batch: 
     while True:
         try:
             inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=False)
-        except onnx.shape_inference.InferenceError as error:
+        except (onnx.shape_inference.InferenceError, ValueError) as error:
             raise ConversionError(f"Shapes cannot be inferred: {error}") from error
         shapes, dtypes = _known_types(inferred.graph)
         shapes.update({name: value.shape for name, value in constants.items()})

@@ -11,6 +11,7 @@ from onnx import helper
 
 from edge_infer.errors import InputError
 from edge_infer_converters import convert
+from edge_infer_converters.passes.fold_branches import fold_branches
 from edge_infer_converters.sources.onnx import load
 from edge_infer_converters.sources.options import SourceOptions, parse_bindings
 from tests.support import zoo
@@ -108,6 +109,18 @@ def test_an_input_becomes_a_constant_and_its_branch_the_graph(tmp_path: Path, ra
     onnx.checker.check_model(model.proto)
     wanted = run_onnx(data, {"x": X, "rate": np.array(rate)})["y"]
     np.testing.assert_array_equal(model.reference().run({"x": X})["y"], wanted)
+
+
+def test_branches_stay_where_inference_fails_on_a_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inference says so by a ValueError of its own, for some damaged files of the ORT format."""
+
+    def infer_shapes(*_: object, **__: object) -> None:
+        raise ValueError("Invalid tensor data type 257.")
+
+    proto = onnx.load(write(tmp_path)[0])
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", infer_shapes)
+
+    assert fold_branches(proto) is proto
 
 
 def test_a_branch_that_nothing_decides_stays(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,10 +89,14 @@ def observe(
 
 
 def _widen(ranges: Ranges, key: int, values: np.ndarray) -> None:
-    finite = values[np.isfinite(values)] if not np.isfinite(values).all() else values
-    if not finite.size:
+    if not values.size:
         return
-    low, high = float(finite.min()), float(finite.max())
+    low, high = float(values.min()), float(values.max())
+    if not (isfinite(low) and isfinite(high)):  # a NaN is the least and the greatest
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return
+        low, high = float(finite.min()), float(finite.max())
     if key in ranges:
         low, high = min(low, ranges[key][0]), max(high, ranges[key][1])
     ranges[key] = (low, high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.model_files import WriteBundle, WriteModel
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep bytecode beside pytest's own files where none is to be written beside the sources.
+
+    The tests start hundreds of processes, and `edge-infer convert` compiles for 1.5 s where nothing is kept.
+    """
+    cache = getattr(config, "cache", None)  # `-p no:cacheprovider` has none
+    if cache is not None and os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        folder = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(cache.mkdir("bytecode")))
+        sys.dont_write_bytecode, sys.pycache_prefix = False, folder
 
 
 def pytest_report_header() -> list[str]:

@@ -112,6 +112,7 @@ zoo: setup ## Real models through convert and verify; writes the table in docs/r
 soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten minutes of fuzz and ten of load on the server (SECONDS=60 for less)
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py tests/zoo/test_damaged.py \
 	  tests/hostile/test_parser_fuzz.py tests/hostile/test_compiled_fuzz.py \
+	  tests/conformance/test_calling_forms.py tests/converters/test_microcontroller_models.py \
 	  --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 

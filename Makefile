@@ -114,6 +114,7 @@ soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten 
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py tests/zoo/test_damaged.py \
 	  tests/hostile/test_parser_fuzz.py tests/hostile/test_compiled_fuzz.py tests/hostile/test_openapi.py \
 	  tests/hostile/test_tokenizer_files.py tests/vectors/test_kills.py tests/vectors/test_javascript.py \
+	  tests/conformance/test_calling_forms.py tests/converters/test_microcontroller_models.py \
 	  --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 

@@ -276,14 +276,16 @@ def _compare_arrays(name: str, references: list[Any], results: list[Any]) -> Par
         unit = max((float(abs(want).max(initial=0)) for want, _, _ in pairs), default=0.0) or 1.0
         sums = _Sums(unit)
         for want, got, count in pairs:
-            a, b = want.astype(float) / unit, got.astype(float) / unit
+            a, b = want.astype(float), got.astype(float)
+            a /= unit
+            b /= unit
             error = a - b
             sums.count += count
             sums.noise += float(numpy.vdot(error, error))
             sums.signal += float(numpy.vdot(a, a))
             sums.power += float(numpy.vdot(b, b))
             sums.product += float(numpy.vdot(a, b))
-            sums.largest = max(sums.largest, float(abs(error).max(initial=0)))
+            sums.largest = max(sums.largest, float(error.max(initial=0)), -float(error.min(initial=0)))
     is_probability = all(bool(((want >= 0) & (want <= 1)).all()) for want, _, _ in pairs)
     top1 = _top1_of_arrays(references, results, sums.largest * unit)
     lost = ("", 0)

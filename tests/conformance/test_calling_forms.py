@@ -12,7 +12,7 @@ from onnx import helper
 
 import edge_infer
 from edge_infer.backends.onnxruntime import c
-from tests.support import zoo
+from tests.support import soak, zoo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,7 +147,7 @@ def test_aliases_give_the_same_in_every_form(tmp_path: Path, case: tuple[bytes, 
 
 
 @pytest.mark.long
-@settled(500)
+@settled(soak.rounds(100, 500))
 @given(case=graphs())
 def test_many_aliases_give_the_same_in_every_form(tmp_path: Path, case: tuple[bytes, Arrays]) -> None:
     compare(tmp_path, *case)

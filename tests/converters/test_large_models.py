@@ -61,6 +61,7 @@ def test_a_conversion_takes_little_more_memory_than_its_model(tmp_path: Path) ->
     rng = np.random.default_rng(0)
     weights = {f"w{i}": rng.normal(0, 0.02, (2048, 2048)).astype(np.float32) for i in range(8)}
     nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(8)]
+    np.savez(tmp_path / "x.npz", x0=rng.normal(0, 1, (2, 2048)).astype(np.float32))  # more take time, and no memory
 
     def peak(count: int) -> int:
         data = zoo.model(
@@ -70,7 +71,7 @@ def test_a_conversion_takes_little_more_memory_than_its_model(tmp_path: Path) ->
             {name: weights[name] for name in list(weights)[:count]},
         )
         (tmp_path / "tower.onnx").write_bytes(data)
-        wanted = ("--format", "onnx", "--precision", "fp32,fp16,int8-dynamic", "--force")
+        wanted = ("--format", "onnx", "--precision", "fp32,fp16,int8-dynamic", "--eval", "x.npz", "--force")
         command = ("convert", "tower.onnx", "-o", "tower.bundle", *wanted)
         done = limited.run((*real_models.EDGE_INFER, *command), seconds=300, cwd=tmp_path)
         assert done.code == 0, done.err

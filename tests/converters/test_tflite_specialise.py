@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import onnx
 from onnx import helper
 
+from edge_infer_converters.passes.fold_constants import fold_node
 from edge_infer_converters.writers.tflite.specialise import specialise
 from tests.support import zoo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    import pytest
 
 
 def flattened(times: int, note: str = "") -> onnx.ModelProto:
@@ -40,6 +48,22 @@ def test_shape_arithmetic_is_computed_away() -> None:
     assert found.signatures["flat2"] == (-1,)
     assert found.signatures["y2"] == (-1, 4)
     assert found.constants["shape2"].tolist() == [1, 4]
+
+
+def test_a_node_is_computed_once_however_many_rounds_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(model: onnx.ModelProto, node: onnx.NodeProto, constants: Mapping[str, np.ndarray]) -> Any:
+        asked.append(node.output[0])
+        return fold_node(model, node, constants)
+
+    monkeypatch.setattr("edge_infer_converters.writers.tflite.specialise.fold_node", counted)
+    model = flattened(5)
+    model.graph.node.insert(0, helper.make_node("RandomNormal", [], ["noise"], shape=[1]))
+
+    specialise(model, fixed_batch=True)
+
+    assert sorted(asked) == ["noise", *(f"size{i}" for i in range(5))]
 
 
 def test_with_a_fixed_batch_nothing_is_free() -> None:

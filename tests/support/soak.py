@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 
 
+def is_on() -> bool:
+    """Tell whether tests are to take all the time that they can use."""
+    return bool(os.environ.get("EDGE_INFER_SOAK"))
+
+
 def rounds(short: int, long: int) -> int:
     """Return how often to do something."""
-    return long if os.environ.get("EDGE_INFER_SOAK") else short
+    return long if is_on() else short

@@ -42,9 +42,8 @@ def test_a_conversion_gives_the_same_bytes_each_time(name: str, tmp_path: Path) 
     assert ZOO is not None
     first = converted(ZOO / name, tmp_path / "first")
 
-    assert converted(ZOO / name, tmp_path / "second") == first
-    with limited.load_on_all():
-        assert converted(ZOO / name, tmp_path / "third") == first
+    with limited.load_on_all():  # a process of its own, with another seed of hashes, and another course of threads
+        assert converted(ZOO / name, tmp_path / "second") == first
 
 
 def test_both_readers_open_every_tflite_file() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,8 @@ def to_int8(
                 op_types_to_quantize=sorted(_quantizable()),
                 extra_options={},
             )
+            # Its own search for what reads a value asks for each input of each node: .3 of the time for 4,000 nodes.
+            quantizer.model.replace_input_of_all_nodes = partial(_replace_in_all, quantizer.model.model.graph)
             quantizer.quantize_model()
             quantizer.model.save_model_to_file(os.fspath(path))
         except Exception as error:  # the quantizer raises whatever its parts raise
@@ -118,6 +121,14 @@ def to_int8(
     shorten_names(quantized)
     quantized.producer_name, quantized.producer_version = model.producer_name, model.producer_version
     return quantized
+
+
+def _replace_in_all(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """Let each node that reads one value read another."""
+    for node in graph.node:
+        names = node.input
+        if old in names:
+            names[:] = [new if name == old else name for name in names]
 
 
 def is_quantizable(model: onnx.ModelProto) -> bool:

@@ -10,7 +10,7 @@ from collections import ChainMap
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx
@@ -21,7 +21,7 @@ from edge_infer_converters.passes.fold_constants import fold_node
 from edge_infer_converters.passes.graphs import drop_stored_shapes, opset_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 _BATCHES = (1, 3)
 # What has more elements than this is not a shape.
@@ -152,20 +152,44 @@ def _store(
         graph.input.append(helper.make_tensor_value_info(name, kind, dims))
 
 
+class _Waiting(NamedTuple):
+    """A node whose value is not known yet, as Python sees it: protobuf takes long to answer, and is asked often.
+
+    Attributes:
+        node: The node.
+        reads: The names of its inputs; None once it could not be computed of their values.
+        measured: What it asks the size of, empty where it is no `Shape` or `Size`.
+    """
+
+    node: onnx.NodeProto
+    reads: frozenset[str] | None
+    measured: str
+
+    @classmethod
+    def of(cls, node: onnx.NodeProto) -> _Waiting:
+        """Read a node."""
+        measured = node.input[0] if node.op_type in ("Shape", "Size") else ""
+        return cls(node, frozenset(name for name in node.input if name), measured)
+
+
 def _resolve(source: onnx.ModelProto, weights: Mapping[str, np.ndarray], batch: int) -> _Resolved:
     model = _with_batch(source, batch)
     constants = dict(weights)
     declared = {value.name for value in model.graph.input}
+    waiting = [_Waiting.of(node) for node in model.graph.node]
     while True:
         try:
             inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=False)
         except (onnx.shape_inference.InferenceError, ValueError) as error:
             raise ConversionError(f"Shapes cannot be inferred: {error}") from error
-        shapes, dtypes = _known_types(inferred.graph)
-        shapes.update({name: value.shape for name, value in constants.items()})
-        dtypes.update({name: value.dtype for name, value in constants.items()})
-        folded = _fold(model, shapes, constants)
+        measured = {one.measured for one in waiting if one.measured}
+        shapes, _ = _known_types(inferred.graph, measured)
+        shapes.update({name: constants[name].shape for name in measured if name in constants})
+        folded = _fold(model, waiting, shapes, constants)
         if not folded:
+            shapes, dtypes = _known_types(inferred.graph)
+            shapes.update({name: value.shape for name, value in constants.items()})
+            dtypes.update({name: value.dtype for name, value in constants.items()})
             return _Resolved(list(model.graph.node), constants, shapes, dtypes)
         constants.update(folded)
         for name, value in folded.items():
@@ -210,10 +234,15 @@ def _refuse_free_sizes(graph: onnx.GraphProto) -> None:
         )
 
 
-def _known_types(graph: onnx.GraphProto) -> tuple[dict[str, tuple[int, ...]], dict[str, np.dtype]]:
+def _known_types(
+    graph: onnx.GraphProto, names: Collection[str] | None = None
+) -> tuple[dict[str, tuple[int, ...]], dict[str, np.dtype]]:
+    """Return the shapes and element types that a graph tells: of all its values, or of some."""
     shapes: dict[str, tuple[int, ...]] = {}
     dtypes: dict[str, np.dtype] = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
+        if names is not None and value.name not in names:
+            continue
         tensor = value.type.tensor_type
         if tensor.elem_type:
             dtypes[value.name] = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
@@ -223,29 +252,45 @@ def _known_types(graph: onnx.GraphProto) -> tuple[dict[str, tuple[int, ...]], di
 
 
 def _fold(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], constants: dict[str, np.ndarray]
+    model: onnx.ModelProto,
+    waiting: list[_Waiting],
+    shapes: Mapping[str, tuple[int, ...]],
+    constants: dict[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """Take the nodes whose value is known out of the graph, and return their outputs."""
+    """Take the nodes whose value is known out of the graph, and return their outputs.
+
+    Args:
+        model: The model.
+        waiting: Its nodes, each in its place.
+        shapes: The known shapes of what `Shape` and `Size` read.
+        constants: The values that are known.
+    """
     found: dict[str, np.ndarray] = {}
+    known, known_names = ChainMap(found, constants), set(constants)
     done: list[int] = []
-    for place, node in enumerate(model.graph.node):
+    for place, (node, reads, measured) in enumerate(waiting):
         values: dict[str, np.ndarray] | None
-        known = ChainMap(found, constants)
-        attributes = {attribute.name: attribute.i for attribute in node.attribute}
-        if node.op_type == "Shape" and node.input[0] in shapes:
-            dims = shapes[node.input[0]][attributes.get("start", 0) : attributes.get("end")]
-            values = {node.output[0]: np.array(dims, np.int64)}
-        elif node.op_type == "Size" and node.input[0] in shapes:
-            values = {node.output[0]: np.array(prod(shapes[node.input[0]]), np.int64)}
-        else:
+        if measured in shapes:
+            dims = shapes[measured]
+            if node.op_type == "Shape":
+                attributes = {attribute.name: attribute.i for attribute in node.attribute}
+                values = {node.output[0]: np.array(dims[attributes.get("start", 0) : attributes.get("end")], np.int64)}
+            else:
+                values = {node.output[0]: np.array(prod(dims), np.int64)}
+        elif reads is not None and reads <= known_names:
             values = fold_node(model, node, known)
-        if values is not None:
-            done.append(place)
-            found.update(values)
+        else:
+            continue
+        if values is None:
+            waiting[place] = waiting[place]._replace(reads=None)
+            continue
+        done.append(place)
+        found.update(values)
+        known_names.update(values)
     # One by one: protobuf frees a message's parts only with the whole message, so that each round of copying those
     # that stay would keep all of them once more (.5 GB for 4,000 nodes).
     for place in reversed(done):
-        del model.graph.node[place]
+        del model.graph.node[place], waiting[place]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,7 +100,7 @@ def _widen(ranges: Ranges, key: int, values: np.ndarray) -> None:
     if not values.size:
         return
     low, high = float(values.min()), float(values.max())
-    if not np.isfinite([low, high]).all():
+    if not (isfinite(low) and isfinite(high)):  # a NaN is the least and the greatest
         finite = values[np.isfinite(values)]
         if not finite.size:
             return

@@ -82,7 +82,10 @@ class Visitor:
             assert self.sees(_BAD_NOTICES) == []
             return bool(self.sees(f"Boolean({condition})"))
 
-        wait_until(holds, pause_s=LOOK_S)
+        try:
+            wait_until(holds, pause_s=LOOK_S)
+        except TimeoutError as late:
+            raise AssertionError(self.sees("document.body.innerText")) from late
 
     def finds_no_trouble(self) -> None:
         assert self.sees(_BAD_NOTICES) == []

@@ -233,6 +233,32 @@ def test_a_model_and_an_engine_that_are_cut_go_on_where_they_were(
     assert faults.engine_asked[1] >= 0.45 * engine
 
 
+_BEGIN = """async (engine) => {
+    const { load, loadPython } = await import("/src/index.js");
+    await new Promise((arrived, failed) => {
+        const onProgress = ({ file, loaded, total }) => file.endsWith(".wasm") && loaded > 0.49 * total && arrived();
+        const begun = engine === "python" ? loadPython({ wheel: null, onProgress }) : load("/models/large", { onProgress });
+        begun.catch(failed);
+    });
+}"""
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "python"])
+def test_a_page_left_while_its_engine_arrives_holds_up_no_other(
+    every: Driven, faults: FaultServer, engine: str
+) -> None:
+    """Firefox keeps such a page; with two processors it compiled nothing more for the site."""
+    faults.reset()
+    faults.halted = ".wasm"
+    every.go(f"{faults.url}/blank.html")
+    every.call(_BEGIN, engine)
+    every.go("about:blank")
+    faults.halted = ""
+    every.go(f"{faults.url}/blank.html")
+
+    assert every.call(_LOAD) > 0
+
+
 def test_a_page_with_threads_is_kept_at_once(every: Driven, isolated: str) -> None:
     """`keepOffline` gives up after ten seconds: threads that live held Firefox up for a minute once."""
     every.go(f"{isolated}/blank.html")

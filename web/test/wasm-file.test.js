@@ -44,3 +44,24 @@ for (const [browser, said] of [
     compiling.mock.restore();
   });
 }
+
+test("a worker of Firefox compiles whole files, and asks for nothing that waits for another page's stream", async () => {
+  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  Object.defineProperty(globalThis, "navigator", { value: { userAgent: "Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0" }, configurable: true });
+  Object.defineProperty(globalThis, "WorkerGlobalScope", { value: class {}, configurable: true });
+  const waits = () => new Promise(() => {});
+  const mocked = [mock.method(WebAssembly, "compile", waits), mock.method(WebAssembly, "compileStreaming", waits)];
+  try {
+    const { compileBytes, compileResponse } = /** @type {typeof import("../src/engines/wasm-module.js")} */ (
+      await import(`${new URL("../src/engines/wasm-module.js", import.meta.url)}?firefox`)
+    );
+    assert.ok((await compileBytes(wasm)) instanceof WebAssembly.Module);
+    assert.ok((await compileResponse(new Response(wasm))) instanceof WebAssembly.Module);
+    await assert.rejects(compileBytes(wasm.subarray(1)), WebAssembly.CompileError);
+  } finally {
+    for (const one of mocked) one.mock.restore();
+    Reflect.deleteProperty(globalThis, "WorkerGlobalScope");
+    Reflect.deleteProperty(globalThis, "navigator");
+    if (before) Object.defineProperty(globalThis, "navigator", before);
+  }
+});

@@ -13,6 +13,7 @@ import { EngineTensor, OrtHeap, REQUIRED_EXPORTS } from "./ort-heap.js";
 import { OrtSession } from "./ort-session.js";
 import { allowThreadScript, hintForStart, ownScript, threadsFor, warnOfOneThread, whyThreads } from "./threads.js";
 import { compileWasm, folderOf, importScript, instantiate, selfTest } from "./wasm-file.js";
+import { compileBytes } from "./wasm-module.js";
 
 /** @typedef {import("./ort-heap.js").OrtModule} OrtModule */
 /** @typedef {import("../tensors.js").DType} DType */
@@ -156,7 +157,7 @@ function dataOf(value) {
 export async function startOrtEngine({ base = `${ROOT}vendor/onnxruntime-web/`, threads, onProgress, kept } = {}) {
   const folder = await folderOf(PINNED, new URL(base, globalThis.location?.href), "ort-wasm-simd-threaded.mjs");
   const compiled = kept
-    ? kept.wasm().then((bytes) => WebAssembly.compile(bytes))
+    ? kept.wasm().then(compileBytes)
     : compileWasm(PINNED, new URL("ort-wasm-simd-threaded.wasm", folder), ORT_WASM_BYTES, onProgress);
   compiled.catch(() => {}); // told where it is awaited
   const script = await ownScript(new URL(oneFile.address || "ort-wasm-simd-threaded.mjs", folder), threads);

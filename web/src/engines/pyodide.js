@@ -7,6 +7,7 @@ import { download, downloadBytes } from "../fetch/download.js";
 import { EdgeInferError } from "../errors.js";
 import { sharedEngine } from "./open.js";
 import { filesOf } from "./tar.js";
+import { compileBytes, compileResponse } from "./wasm-module.js";
 
 /** @typedef {import("./open.js").EngineSettings} EngineSettings */
 /** @typedef {import("../fetch/download.js").OnProgress} OnProgress */
@@ -271,7 +272,7 @@ function unpack(pyodide, data, format) {
  * @returns {Promise<Pyodide>}
  */
 export async function loadPyodide(folder, { _makeSnapshot, image }, onProgress, onOutput) {
-  const wasm = image?.read("wasm").then((bytes) => WebAssembly.compile(bytes));
+  const wasm = image?.read("wasm").then(compileBytes);
   const [stdlib, memory] = [image?.read("stdlib"), image?.read("memory")];
   for (const part of [wasm, stdlib, memory]) part?.catch(() => {}); // told where it is awaited
   const url = new URL("pyodide.mjs", folder);
@@ -294,7 +295,8 @@ export async function loadPyodide(folder, { _makeSnapshot, image }, onProgress, 
   let onCut = () => {};
   /** @type {Promise<never>} */
   const cut = new Promise((_, reject) => (onCut = reject)); // Pyodide itself would wait on, for ever
-  const restore = kept ? answerFetches(folder, kept) : reportFetches(folder, onProgress, onCut);
+  const restoreFetch = kept ? answerFetches(folder, kept) : reportFetches(folder, onProgress, onCut);
+  const restoreCompiling = replaceCompiling(kept ? async () => kept["pyodide.asm.wasm"] : compileResponse);
   try {
     const starting = module.loadPyodide({
       ...privately,
@@ -307,7 +309,8 @@ export async function loadPyodide(folder, { _makeSnapshot, image }, onProgress, 
     if (cause instanceof EdgeInferError) throw cause;
     throw new EdgeInferError(`Pyodide cannot start: ${cause}`, "backend_unavailable", { hint: NO_PYTHON, cause });
   } finally {
-    restore();
+    restoreFetch();
+    restoreCompiling();
   }
 }
 
@@ -351,23 +354,33 @@ function reportFetches(folder, onProgress, onCut) {
  * Give Pyodide what was kept instead of what it fetches.
  *
  * @param {URL} folder
- * @param {{"pyodide.asm.wasm": WebAssembly.Module, "python_stdlib.zip": Uint8Array<ArrayBuffer>}} kept
+ * @param {{"pyodide.asm.wasm": WebAssembly.Module, "python_stdlib.zip": Uint8Array<ArrayBuffer>}} kept Its module is given where it
+ *   compiles.
  * @returns {() => void} Ends it.
  */
 function answerFetches(folder, kept) {
-  const { "pyodide.asm.wasm": module, "python_stdlib.zip": stdlib } = kept;
-  const restore = replaceFetch(folder, (name) => {
+  return replaceFetch(folder, (name) => {
     if (!(name in kept)) return undefined;
-    return Promise.resolve(new Response(name === "python_stdlib.zip" ? stdlib : null));
+    return Promise.resolve(new Response(name === "python_stdlib.zip" ? kept[name] : null));
   });
+}
+
+/**
+ * Replace how the worker compiles what Pyodide fetches: it compiles by itself, and has no option for another way.
+ *
+ * @param {(fetched: Response) => Promise<WebAssembly.Module>} compile
+ * @returns {() => void} Ends it.
+ */
+function replaceCompiling(compile) {
   const original = WebAssembly.instantiateStreaming;
   const replaced = /** @type {any} */ (
-    async (/** @type {unknown} */ _, /** @type {WebAssembly.Imports} */ imports) =>
-      ({ module, instance: await WebAssembly.instantiate(module, imports) })
+    async (/** @type {Promise<Response>} */ fetched, /** @type {WebAssembly.Imports} */ imports) => {
+      const module = await compile(await fetched);
+      return { module, instance: await WebAssembly.instantiate(module, imports) };
+    }
   );
   WebAssembly.instantiateStreaming = replaced;
   return () => {
-    restore();
     if (WebAssembly.instantiateStreaming === replaced) WebAssembly.instantiateStreaming = original;
   };
 }

@@ -2,6 +2,7 @@
 
 import { download } from "../fetch/download.js";
 import { EdgeInferError } from "../errors.js";
+import { compileBytes, compileResponse } from "./wasm-module.js";
 
 export const MISSING_HINT =
   "install the page's files: `make setup` in a checkout, `pip install 'edge-infer[web]'`, or with npm " +
@@ -75,9 +76,9 @@ export async function compileWasm(pinned, url, bytes, onProgress) {
     if (url.protocol === "file:") {
       const content = await response.arrayBuffer();
       loaded = content.byteLength;
-      if (loaded === bytes) return await WebAssembly.compile(content);
+      if (loaded === bytes) return await compileBytes(content);
     } else {
-      const module = await WebAssembly.compileStreaming(response);
+      const module = await compileResponse(response);
       if (loaded === bytes) return module;
     }
   } catch (thrown) {

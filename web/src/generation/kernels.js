@@ -1,5 +1,6 @@
 /** The page's kernels of text generation: the compiled modules, and their memory. */
 
+import { compileBytes } from "../engines/wasm-module.js";
 import { EdgeInferError } from "../errors.js";
 import { downloadBytes } from "../fetch/download.js";
 
@@ -98,7 +99,7 @@ export function kernelModule(forThreads = false) {
 
 /** @param {URL} url */
 async function load(url) {
-  return WebAssembly.compile(await downloadBytes(url, { phase: "engine" }));
+  return compileBytes(await downloadBytes(url, { phase: "engine" }));
 }
 
 /**

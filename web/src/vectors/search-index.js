@@ -1,5 +1,6 @@
 /** An index in the page: fetched and checked, and searched by the kernels as Python does, with the same ids and scores. */
 
+import { compileBytes } from "../engines/wasm-module.js";
 import { EdgeInferError } from "../errors.js";
 import { downloadBytes } from "../fetch/download.js";
 import { sha256 } from "../fetch/sha256.js";
@@ -275,7 +276,7 @@ function fuse(lists) {
 
 /** @returns {Promise<WebAssembly.Module>} The kernels, compiled once. */
 export async function kernels() {
-  compiled ??= downloadBytes(new URL("./vectors.wasm", import.meta.url), { phase: "engine" }).then((bytes) => WebAssembly.compile(bytes));
+  compiled ??= downloadBytes(new URL("./vectors.wasm", import.meta.url), { phase: "engine" }).then(compileBytes);
   try {
     return await compiled;
   } catch (error) {

@@ -42,7 +42,7 @@ demo-models: setup
 	  --calibration examples/melodies/calibration.npz --eval examples/melodies/eval.npz \
 	  --sample examples/melodies/trill.wav --sample examples/melodies/up.wav
 
-test: setup ## The suite without its long tests, in ten minutes; installs what only tests need
+test: setup ## The suite without its long tests; installs what only tests need
 	tests/setup.sh
 	$(MAKE) --no-print-directory --jobs=5 --output-sync=target suite-run suite-rest suite-page suite-stored types lint web
 

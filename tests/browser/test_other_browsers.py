@@ -237,8 +237,8 @@ _BEGIN = """async (engine) => {
     const { load, loadPython } = await import("/src/index.js");
     await new Promise((arrived, failed) => {
         const onProgress = ({ file, loaded, total }) => file.endsWith(".wasm") && loaded > 0.49 * total && arrived();
-        const begun = engine === "python" ? loadPython({ wheel: null, onProgress }) : load("/models/large", { onProgress });
-        begun.catch(failed);
+        const options = { wheel: null, onProgress };
+        (engine === "python" ? loadPython(options) : load("/models/large", options)).catch(failed);
     });
 }"""
 

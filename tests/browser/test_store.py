@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from edge_infer.errors import BackendUnavailable, EdgeInferError, FetchError
-from tests.support.browser.fault_server import PART, FaultServer, make_model
+from tests.support.browser.fault_server import PART, FaultServer, make_manifest, make_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,16 +77,21 @@ def test_a_cut_download_goes_on(page: BrowserPage, faults: FaultServer) -> None:
     assert faults.asked == [0, PART]
 
 
-def _hurry(page: BrowserPage) -> None:
-    """Cut the page's patience with a server that sends nothing, 30 s, short."""
+def _change(page: BrowserPage, module: str, old: str, new: str) -> None:
+    """Give the page another text of a module."""
 
-    def hurry(route: Route) -> None:
+    def change(route: Route) -> None:
         response = route.fetch()
         text = response.text()
-        assert "STALL_MS = 30_000" in text
-        route.fulfill(response=response, body=text.replace("STALL_MS = 30_000", "STALL_MS = 3_000"))
+        assert old in text
+        route.fulfill(response=response, body=text.replace(old, new))
 
-    page.do(lambda page: page.route("**/src/fetch/download.js", hurry))
+    page.do(lambda page: page.route(f"**/src/{module}", change))
+
+
+def _hurry(page: BrowserPage) -> None:
+    """Cut the page's patience with a server that sends nothing, 30 s, short."""
+    _change(page, "fetch/download.js", "STALL_MS = 30_000", "STALL_MS = 3_000")
 
 
 @pytest.mark.long
@@ -213,6 +219,35 @@ def test_two_tabs_download_once(page: BrowserPage, faults: FaultServer) -> None:
 
     assert page.do(both) == [False, True]
     assert faults.asked == [0]
+
+
+def test_a_page_that_stands_still_with_a_model_is_not_waited_for(page: BrowserPage, faults: FaultServer) -> None:
+    """WebKit keeps a page that was left in the middle of a download, and the locks of its worker with it."""
+    file = json.loads(make_manifest("one", make_model(3, 1)))["files"][0]
+    for name in ("edge-infer", f"edge-infer/{file['sha256']}"):
+        page.evaluate("async (name) => void navigator.locks.request(name, () => new Promise(() => {}))", name)
+    _change(page, "cache/lock.js", "PATIENCE_MS = 5000", "PATIENCE_MS = 200")
+
+    first, second = load(page), load(page)
+
+    assert [first["report"]["fromStorage"], second["report"]["fromStorage"]] == [False, True]
+    assert faults.asked == [0]
+
+
+def test_a_signal_gives_up_the_wait_for_another_page(page: BrowserPage, faults: FaultServer) -> None:
+    file = json.loads(make_manifest("one", make_model(3, 1)))["files"][0]
+    hold = "async (name) => void navigator.locks.request(name, () => new Promise(() => {}))"
+    page.evaluate(hold, f"edge-infer/{file['sha256']}")
+
+    with pytest.raises(Exception, match="enough"):
+        page.evaluate("""async () => {
+            const { load } = await import("/src/index.js");
+            const controller = new AbortController();
+            setTimeout(() => controller.abort(new Error("enough")), 1000);
+            await load("/models/one", { signal: controller.signal });
+        }""")
+
+    assert faults.asked == []
 
 
 def test_the_server_may_be_gone_at_the_next_visit(page: BrowserPage, faults: FaultServer) -> None:

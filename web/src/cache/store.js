@@ -6,6 +6,7 @@
  * hashes, so that a partial or damaged file never passes for a whole one.
  */
 
+import { locked } from "./lock.js";
 import { PYTHON_IMAGE, openPlace } from "./place.js";
 import { bring } from "./stored-file.js";
 import { goodBytes, transfer } from "../fetch/transfer.js";
@@ -56,7 +57,7 @@ export class Store {
    */
   async file(url, entry, model, options) {
     // A second tab waits here, and then finds the file.
-    return locked(`${LOCK}/${entry.sha256}`, options.signal, async () => {
+    const work = async () => {
       // Asked for now: another tab may have been waited for.
       const target = options.into?.(entry.size);
       const found = await this.place.read(entry.sha256, target);
@@ -75,7 +76,8 @@ export class Store {
       const have = found?.subarray(0, good);
       const into = target && (() => target);
       return { bytes: await transfer(url, entry, { ...options, have, onPart, into }), isKept: false };
-    });
+    };
+    return this.alone(entry, options.signal, work);
   }
 
   /**
@@ -90,7 +92,7 @@ export class Store {
    */
   async inPlace(url, entry, model, options) {
     if (entry.size < MIN_IN_PLACE || !entry.parts?.length) return undefined;
-    return locked(`${LOCK}/${entry.sha256}`, options.signal, () => this.broughtInPlace(url, entry, model, options)).catch((error) => {
+    return this.alone(entry, options.signal, () => this.broughtInPlace(url, entry, model, options)).catch((error) => {
       // A model runs without the storage too; `file` says what is kept of it.
       if (!(error instanceof DOMException) || options.signal?.aborted) throw error;
       return undefined;
@@ -128,7 +130,7 @@ export class Store {
    * @param {string} model
    */
   async put(entry, bytes, model) {
-    await locked(`${LOCK}/${entry.sha256}`, undefined, async () => {
+    await this.alone(entry, undefined, async () => {
       if (!(await this.makeRoom(entry, entry.size))) return;
       await this.note(entry, model);
       if ((await this.place.size(entry.sha256)) !== entry.size) await this.write(entry, 0, bytes);
@@ -163,6 +165,18 @@ export class Store {
     return Promise.all(
       there.map(async ([name, { model, used }]) => ({ model, bytes: await this.place.size(name), used: new Date(used).toISOString() })),
     );
+  }
+
+  /**
+   * Work on a file, as long as no other page does that gets on with it.
+   *
+   * @template T
+   * @param {FileEntry} entry
+   * @param {AbortSignal | undefined} signal
+   * @param {() => Promise<T>} work
+   */
+  alone({ sha256 }, signal, work) {
+    return locked(`${LOCK}/${sha256}`, signal, work, () => this.place.size(sha256));
   }
 
   /** Remove everything. */
@@ -276,19 +290,6 @@ export class Store {
 export async function openStore() {
   const { place, notice } = await openPlace();
   return new Store(place, notice);
-}
-
-/**
- * @template T
- * @param {string} name
- * @param {AbortSignal | undefined} signal
- * @param {() => Promise<T>} work
- * @returns {Promise<T>}
- */
-async function locked(name, signal, work) {
-  const locks = globalThis.navigator?.locks;
-  if (!locks) return work(); // an insecure context, which has no shared storage either
-  return /** @type {Promise<T>} */ (locks.request(name, signal ? { signal } : {}, work));
 }
 
 /** @param {unknown} error */

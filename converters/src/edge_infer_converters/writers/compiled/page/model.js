@@ -119,11 +119,9 @@ async function compiled(source) {
   if (source instanceof ArrayBuffer || ArrayBuffer.isView(source)) return WebAssembly.compile(source);
   const response = typeof Response === "function" && source instanceof Response ? source : await fetch(source);
   if (!response.ok) throw new Error(`${response.url || source}: ${response.status} ${response.statusText}`);
-  // A server may call the file something else than application/wasm, which streaming refuses. Firefox compiles nothing else
-  // while a stream arrives, and nothing ever again where the page is left meanwhile.
-  const type = response.headers.get("content-type") ?? "";
-  const mayStream = type.startsWith("application/wasm") && !globalThis.navigator?.userAgent?.includes("Firefox/");
-  if (mayStream) return WebAssembly.compileStreaming(response);
+  // Streaming refuses a file that the server calls something else, and in Firefox it holds up all others, for good where the page is left.
+  const isWasm = response.headers.get("content-type")?.startsWith("application/wasm");
+  if (isWasm && !globalThis.navigator?.userAgent.includes("Firefox/")) return WebAssembly.compileStreaming(response);
   return WebAssembly.compile(await response.arrayBuffer());
 }
 

@@ -221,11 +221,16 @@ def test_two_tabs_download_once(page: BrowserPage, faults: FaultServer) -> None:
     assert faults.asked == [0]
 
 
-def test_a_page_that_stands_still_with_a_model_is_not_waited_for(page: BrowserPage, faults: FaultServer) -> None:
-    """WebKit keeps a page that was left in the middle of a download, and the locks of its worker with it."""
+def _stand_still(page: BrowserPage) -> None:
+    """Hold the locks of the list of models, and of a model, for ever."""
     file = json.loads(make_manifest("one", make_model(3, 1)))["files"][0]
     for name in ("edge-infer", f"edge-infer/{file['sha256']}"):
         page.evaluate("async (name) => void navigator.locks.request(name, () => new Promise(() => {}))", name)
+
+
+def test_a_page_that_stands_still_with_a_model_is_not_waited_for(page: BrowserPage, faults: FaultServer) -> None:
+    """WebKit keeps a page that was left in the middle of a download, and the locks of its worker with it."""
+    _stand_still(page)
     _change(page, "cache/lock.js", "PATIENCE_MS = 5000", "PATIENCE_MS = 200")
 
     first, second = load(page), load(page)
@@ -235,9 +240,7 @@ def test_a_page_that_stands_still_with_a_model_is_not_waited_for(page: BrowserPa
 
 
 def test_a_signal_gives_up_the_wait_for_another_page(page: BrowserPage, faults: FaultServer) -> None:
-    file = json.loads(make_manifest("one", make_model(3, 1)))["files"][0]
-    hold = "async (name) => void navigator.locks.request(name, () => new Promise(() => {}))"
-    page.evaluate(hold, f"edge-infer/{file['sha256']}")
+    _stand_still(page)
 
     with pytest.raises(Exception, match="enough"):
         page.evaluate("""async () => {

@@ -1,6 +1,6 @@
 /** Do one thing at a time for all pages of an origin, also where one of them stands still. */
 
-/** Between two looks at how far the holder of a lock is. */
+/** Milliseconds between two looks at how far the holder of a lock is. */
 const PATIENCE_MS = 5000;
 
 /**
